@@ -12,6 +12,7 @@ use downshift::cockpit::state::State;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
 use downshift::cockpit::{readers, view};
 use downshift::protocol::control::{RunState, StageName, Update};
+use downshift::store::continuation::commands;
 use downshift::store::run_dir::RunDir;
 use downshift::theme::Theme;
 use ratatui::{Terminal, backend::TestBackend};
@@ -67,6 +68,8 @@ fn open_state(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::erro
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
     let offset = jiff::Zoned::now().offset().seconds();
     let mut state = State::new(readers::rung_views(&run), run.watch.clone(), size, now, offset);
+    state.commands = run.command.as_ref().map(|command| commands(dir, Some(command)));
+    state.command = run.command;
     update(&mut state, Msg::KeeperBack);
     let asked = state.facts.ask_for_history().ok_or("the history was already requested")?;
     let history = readers::read_history(dir).map(|history| HistoryBox(Box::new(history)));
@@ -80,7 +83,8 @@ fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::er
     let mut status = today.status().cloned().ok_or("the run has no status")?;
     let next = today.facts.series.segments().last().ok_or("the run has no steps")?.spot.time_ms;
     let passage = status.passage.as_mut().ok_or("the run has not shifted yet")?;
-    let place = passage.stages.iter().position(|stage| stage.name == StageName::Load);
+    let starts = [StageName::Load, StageName::Start, StageName::StartAndStep];
+    let place = passage.stages.iter().position(|stage| starts.contains(&stage.name));
     let place = place.ok_or("the newest shift started no worker")?;
     passage.stages.truncate(place + 1);
     let loads_ms = passage.stages[place].took_ms.take().unwrap_or(0);
@@ -96,6 +100,7 @@ fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::er
     history.status = None;
     let begun = next - i64::try_from(loads_ms)?;
     let mut state = State::new(today.ladder.clone(), today.watch.clone(), today.screen.size, begun, today.utc_offset_s);
+    (state.command, state.commands) = (today.command.clone(), today.commands.clone());
     update(&mut state, Msg::KeeperBack);
     update(&mut state, Msg::Keeper(Update::Status(Box::new(status))));
     let asked = state.facts.asked;

@@ -5,6 +5,7 @@ use super::climb_plan;
 use super::first_checkpoint;
 use super::kept_script::KeptScript;
 use super::line;
+use super::output::terminal_width;
 use super::patience::{READING_DATA, explain_wait};
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::profiles;
@@ -74,7 +75,8 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     let table = format_table(&run);
     let widest = table.iter().map(|row| row.width()).max().unwrap_or(0);
-    let rows = if terminal_width().is_some_and(|width| widest > width) { format_list(&run) } else { table };
+    let rows =
+        if terminal_width(&std::io::stdout()).is_some_and(|width| widest > width) { format_list(&run) } else { table };
     for row in rows {
         line!("{row}");
     }
@@ -167,15 +169,16 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         let script = text::escape_line(&name);
         line!("\nresume: {}", Level::Companion.meaning());
         match kept {
-            Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
+            Kept::Loop => line!("{script} calls downshift.attach, as its source says; the start of a run confirms it"),
             Kept::HuggingFace | Kept::Lightning | Kept::Accelerate => line!(
-                "read from the source: {script} trains with {kept}, which downshift keeps with no line changed, once it runs"
+                "{script} trains with {kept}, as its source says, which downshift resumes with no line changed; the start of a run \
+                 confirms it"
             ),
         }
         match run.preset_tree(0).pointer("/checkpoint/every") {
             Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
             None if kept == Kept::Loop => line!(
-                "it saves after {FIRST_S} s, then every {SHORTEST_S} s to {} min, whichever loses the least work; \
+                "it saves after {FIRST_S} s, then every {SHORTEST_S} s to {} min, less often where a save takes long; \
                  `checkpoint: {{ every: 500 steps }}` sets a fixed interval",
                 LONGEST_S / 60.0
             ),
@@ -186,9 +189,12 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         return note_lost_files(command);
     }
     line!("\nresume: {}", level.meaning());
-    line!(
-        "from its last step, and exactly, with Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach"
-    );
+    if level == Level::Command {
+        line!(
+            "it would continue exactly with Hugging Face's Trainer, Lightning or accelerate, or once four lines of its PyTorch loop call \
+             `downshift.attach`; `downshift init` writes them into a new run file"
+        );
+    }
     note_lost_files(command);
 }
 
@@ -291,14 +297,6 @@ fn format_list(run: &Run) -> Vec<String> {
         rows.extend(indent(cells.collect()));
     }
     rows
-}
-
-/// Returns the number of columns of the terminal that stdout is.
-pub(super) fn terminal_width() -> Option<usize> {
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|width| *width > 0)
 }
 
 fn heading(run: &Run) -> Vec<String> {

@@ -2,11 +2,12 @@
 
 use super::kept_script::KeptScript;
 use super::occupied::ask_user;
-use super::{Failure, checkpoints, line, say};
+use super::{Failure, checkpoints, line, profiles, say};
 use crate::config::command::{CommandSpec, earlier_pattern};
 use crate::config::run::Run;
 use crate::format::{age, count};
 use crate::init::kept::Kept;
+use crate::init::run_file::example_argument;
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::exit_code::CHECKPOINT;
 use crate::recipe::class::units_per_step;
@@ -195,13 +196,18 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
 }
 
 /// Returns what has to be done before a command can begin from a checkpoint of its script.
-fn way_to_resume(command: &CommandSpec) -> &'static str {
-    match KeptScript::of(command).map(|script| script.kept) {
-        Some(Kept::Loop) => {
-            "let the script load it before it calls downshift.attach, which saves checkpoints of its own"
-        }
-        _ => "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`",
+fn way_to_resume(command: &CommandSpec) -> String {
+    if KeptScript::of(command).is_some_and(|script| script.kept == Kept::Loop) {
+        return "let the script load it before it calls downshift.attach, which saves checkpoints of its own"
+            .to_owned();
     }
+    let known = profiles::resume_arguments(command);
+    let arguments = known.unwrap_or_else(|| vec![example_argument(&command.command).to_owned()]);
+    let quoted: Vec<String> = arguments.iter().map(|word| format!("{word:?}")).collect();
+    format!(
+        "add `checkpoints` and `resume` to a run file (`downshift init` proposes one), such as `arguments: [{}]`",
+        quoted.join(", ")
+    )
 }
 
 /// A checkpoint of a command from before its run.
@@ -289,7 +295,7 @@ impl Earlier {
         if self.is_usable(run) {
             return format!("`{}` continues from it", self.option());
         }
-        let way = run.command.as_ref().map_or("", way_to_resume);
+        let way = run.command.as_ref().map(way_to_resume).unwrap_or_default();
         format!("the run file does not say how the command continues from it: {way}")
     }
 
@@ -305,7 +311,7 @@ impl Earlier {
 
 fn ask_step() -> Result<u64, Failure> {
     loop {
-        let answer = ask_user("after which step was it saved? ")?;
+        let answer = ask_user("after which step was it saved? Its training printed that step last: ")?;
         let answer = answer.ok_or_else(|| Failure::new(2, "nothing was started"))?;
         if let Some(step) = answer.parse().ok().filter(|step| *step > 0) {
             return Ok(step);

@@ -18,10 +18,11 @@ use crate::init::given::undeclared_options;
 use crate::init::hugging_face::Classes;
 use crate::init::kept::Kept;
 use crate::init::profile::Profile;
+use crate::init::program::Program;
 use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
-use crate::init::saves::saved_paths;
+use crate::init::saves::saved_files;
 use crate::init::settings;
 use crate::init::user_settings::{self, Merged};
 use crate::protocol::capability::Level;
@@ -126,7 +127,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     }
     let profile = known.as_ref().map(|known| known.profile);
     let constants = find_constants(&found, &mut declared)?;
-    if declared.flags.is_empty() && profile.is_none() && constants.is_empty() && !names_settings(&found) {
+    let may_have_more = !found.program.as_ref().is_some_and(Program::reads_no_arguments);
+    let knows_none = declared.flags.is_empty() && constants.is_empty() && !names_settings(&found);
+    if knows_none && may_have_more && profile.is_none() {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
     let proposal = study(&found, &mut declared, profile, Path::new(""))?;
@@ -134,7 +137,7 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let shown = text::path(&file);
     let heading = Heading { name: &name, file: &shown, directory: &directory };
     write_new(&file, &write_run_file(&proposal, &heading))?;
-    report(&found, &declared, &proposal);
+    report(&found, &declared, &proposal, known.is_some());
     for sentence in undeclared_words(command, Path::new("")) {
         line!("note: {sentence}");
     }
@@ -207,7 +210,7 @@ pub fn study(
         mentions: &|name: &str| program.is_some_and(|program| program.mentions(name)),
         attached: program.and_then(Attached::find),
         kept: program.and_then(|program| Kept::find(program, &found.invocation)),
-        saved: program.map(saved_paths).unwrap_or_default(),
+        saved: program.map(saved_files).unwrap_or_default(),
         profile,
         settings,
         beaten,
@@ -244,7 +247,7 @@ fn working_directory(file: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Prints what was found, what was not, and why.
-fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
+fn report(found: &Found, declared: &Declared, proposal: &Proposal, has_profile: bool) {
     let script = text::path(&found.script);
     let sources: Vec<String> = declared.libraries.iter().map(ToString::to_string).collect();
     match declared.flags.len() {
@@ -256,13 +259,17 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
                 "{script}: its settings are constants, which downshift sets in the process where a rung changes them"
             );
         }
+        0 if proposal.batch_by_companion => line!("{script}: a rung changes the batch of its `run.batches`"),
+        0 if found.program.as_ref().is_some_and(Program::reads_no_arguments) => {
+            line!("{script} takes no arguments, so a rung can change only variables of its environment");
+        }
         0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),
         1 => line!("{script}: 1 argument ({})", sources.join(", ")),
         count => line!("{script}: {count} arguments ({})", sources.join(", ")),
     }
     if !declared.packages.is_empty() {
         let packages: Vec<&str> = declared.packages.iter().map(String::as_str).collect();
-        line!("  of them from a list inside downshift: {}; yours may differ", packages.join(", "));
+        line!("  as downshift knows {}; another version may have others", packages.join(", "));
     }
     for argument in &proposal.recognised {
         let value = match (&argument.value, argument.given) {
@@ -273,7 +280,8 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
         };
         line!("  {:<24} {:<32} {value}", argument.title, argument.spelling);
     }
-    if !declared.flags.is_empty() && !proposal.missing.is_empty() {
+    // A profile has a ladder of its own, so nothing is missed.
+    if !declared.flags.is_empty() && !proposal.missing.is_empty() && !has_profile {
         line!("not found: {}", proposal.missing.join(", "));
     }
     match declared.computed {

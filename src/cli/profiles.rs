@@ -2,7 +2,7 @@
 
 use super::init::script::{self, Found};
 use super::{Failure, say};
-use crate::config::command::first_launch;
+use crate::config::command::{CommandSpec, first_launch};
 use crate::config::document::DocumentError;
 use crate::config::run::Run;
 use crate::init::flag::Declared;
@@ -60,6 +60,14 @@ pub fn recognise<'a>(profiles: &'a [Profile], found: &Found, declared: &Declared
         declared: &declared,
     };
     Recognised::find(profiles, &evidence)
+}
+
+/// Returns the arguments with which the trainer of a command resumes, if its profile knows them.
+pub fn resume_arguments(command: &CommandSpec) -> Option<Vec<String>> {
+    let profiles = load().ok()?;
+    let found = script::find(&command.command, &command.directory).ok()?;
+    let declared = found.declared().ok()?;
+    recognise(&profiles, &found, &declared)?.profile.resume.clone()?.arguments
 }
 
 /// Says which profile the command of a run file has, and by which signs.

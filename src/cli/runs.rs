@@ -2,9 +2,9 @@
 
 mod table;
 
-use super::check::terminal_width;
 use super::client::current_status;
 use super::occupied::living_runs;
+use super::output::terminal_width;
 use super::status;
 use super::{Failure, Format, Outcome, line};
 use crate::cockpit::ui::cut;
@@ -72,7 +72,7 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     }
     let mut rows: Vec<_> = shown.iter().map(|(dir, run)| table::row(dir, run, now_ms)).collect();
     // A row that wraps is hard to tell from two.
-    let width = terminal_width().unwrap_or(usize::MAX);
+    let width = terminal_width(&std::io::stdout()).unwrap_or(usize::MAX);
     table::fit(&mut rows, width);
     for row in align(&rows) {
         line!("{}", cut(&row, width));

@@ -1,7 +1,7 @@
 //! Parses the command line. Unknown words get an answer of our own: what they look like, and what to type.
 
-use super::check::terminal_width;
 use super::guide::{self, MOST_COLUMNS};
+use super::output::terminal_width;
 use super::{Cli, say};
 use crate::config::command::invocation::is_script;
 use crate::config::typed::nearest;
@@ -32,7 +32,7 @@ const SYNONYMS: [(&[&str], &str); 12] = [
 
 /// Parses these words; prints the help or the mistake otherwise.
 pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
-    let columns = terminal_width().unwrap_or(MOST_COLUMNS);
+    let columns = terminal_width(&std::io::stdout()).unwrap_or(MOST_COLUMNS);
     let mut command = guide::add_to_help(Cli::command(), columns);
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = parsed.map_err(|error| {
@@ -104,8 +104,17 @@ fn explain_command(word: &str, command: &Command) -> String {
     let synonym = SYNONYMS.iter().find(|(words, _)| words.contains(&word)).map(|(_, name)| *name);
     match synonym.or_else(|| nearest(word, &names)) {
         Some(near) => format!("unknown command `{shown}`; did you mean `{near}`?"),
+        None if is_program(word) => {
+            format!("unknown command `{shown}`; a training of your own starts with: downshift run -- {shown} …")
+        }
         None => format!("unknown command `{shown}`; list all: downshift --help"),
     }
+}
+
+/// Reports whether a word starts a program of this machine.
+fn is_program(word: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    !word.contains('/') && std::env::split_paths(&folders).any(|folder| folder.join(word).is_file())
 }
 
 /// Explains a word that a command with commands of its own does not know.
@@ -178,6 +187,7 @@ mod tests {
             ("train.py", "`train.py` is a script, not a command; start it with: downshift run -- python train.py"),
             ("keeeeper-of-it", "unknown command `keeeeper-of-it`; list all: downshift --help"),
             ("worke", "unknown command `worke`; list all: downshift --help"),
+            ("mkdir", "unknown command `mkdir`; a training of your own starts with: downshift run -- mkdir …"),
             ("run --hedless", "run: unknown option `--hedless`; did you mean `--headless`?"),
             ("--headles", "unknown option `--headles`; did you mean `--headless`?"),
             ("queue mv a 1", "queue: unknown `mv`; choose from: move, hold, release, remove"),

@@ -277,6 +277,10 @@ fn healthy(state: &State, status: &Status) -> Verdict {
     if let Some(row) = newest {
         parts.push(format!("saved {} ago", age(state.now_ms.saturating_sub(row.time_ms))));
     }
+    // Before a key is refused.
+    if state.command.is_some() && !state.capability().may_restart() && !status.is_level_open() {
+        parts.push("nothing resumes it: cannot pause or shift".to_owned());
+    }
     if status.skipped.is_none() && !parts.is_empty() {
         parts.push("skips unknown".to_owned());
     }

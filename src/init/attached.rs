@@ -61,6 +61,10 @@ mod tests {
         assert_eq!(of("batches(data, epochs=3, batch_size=SIZE, accumulation=4)"), Some((Some(64), Some(4))));
         assert_eq!(of("batches(data, batch_size=options.batch, accumulation=options.n)"), Some((None, None)));
         assert_eq!(of("batches(loader)"), Some((None, Some(1))));
+        let together = "import downshift\nEPOCHS, (SIZE, N) = 40, (16, 2)\nBATCH, RATE = 16, 1e-3\nrun = downshift.attach(model)\n\
+                        for batch in run.batches(data, epochs=EPOCHS, batch_size=BATCH):\n    pass\n";
+        let found = Attached::find(&Program::of(together)).unwrap();
+        assert_eq!(found.micro_batch, Some(16), "constants that are assigned together");
         assert_eq!(Attached::find(&Program::of("for batch in run.batches(data, batch_size=32):\n    pass\n")), None);
     }
 }

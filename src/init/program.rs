@@ -16,6 +16,28 @@ const ADDS_ARGUMENTS: [&str; 3] = ["add_argument", "add_argument_group", "add_mu
 /// Names by which a parser takes arguments that it does not declare.
 const TAKES_MORE: [&str; 4] = ["parse_known_args", "parse_known_intermixed_args", "REMAINDER", "parents"];
 
+/// Names in the source of a script that reads arguments.
+const READS_ARGUMENTS: [&str; 18] = [
+    "argv",
+    "ArgumentParser",
+    "parse_args",
+    "HfArgumentParser",
+    "TrlParser",
+    "LightningCLI",
+    "OmegaConf",
+    "absl",
+    "click",
+    "cyclopts",
+    "docopt",
+    "fire",
+    "getopt",
+    "hydra",
+    "jsonargparse",
+    "simple_parsing",
+    "typer",
+    "tyro",
+];
+
 /// A script and its own modules.
 #[derive(Debug, Default)]
 pub struct Program {
@@ -107,6 +129,13 @@ impl Program {
             && flags.iter().all(|flag| flag.subcommand.is_none())
             && self.mentions("ArgumentParser")
             && !mentioned.any(|name| adds_elsewhere(name) || TAKES_MORE.contains(&name.as_str()))
+    }
+
+    /// Reports whether the script reads no arguments at all, as far as its source shows.
+    pub fn reads_no_arguments(&self) -> bool {
+        let is_imported = |name: &str| self.imports().any(|import| import.root() == name);
+        let reads = |name: &str| self.mentions(name) || is_imported(name);
+        self.skipped.is_empty() && !self.is_cut && !READS_ARGUMENTS.iter().any(|name| reads(name))
     }
 
     /// Finds everything the script reaches by name: all of its own file, the top level of what it imports, and of

@@ -14,7 +14,7 @@ use super::knobs::{Command, Words, knob_value};
 use super::profile::Profile;
 use super::python::Literal;
 use super::roles::{Role, Table};
-use super::saves::Part;
+use super::saves::Saved;
 use super::user_settings::{Ambiguous, UserSettings};
 use crate::config::command::SaveRequest;
 use crate::config::knobs::Relief;
@@ -40,8 +40,8 @@ pub struct Facts<'a> {
     pub attached: Option<Attached>,
     /// The code that the companion keeps.
     pub kept: Option<Kept>,
-    /// The paths that the script saves to by itself.
-    pub saved: Vec<Vec<Part>>,
+    /// The files that the script saves by itself.
+    pub saved: Vec<Saved>,
     /// The profile of its trainer.
     pub profile: Option<&'a Profile>,
     /// The settings files whose keys are among `flags`.

@@ -167,7 +167,7 @@ fn write_knobs(text: &mut String, proposal: &Proposal) {
 fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     if proposal.notes.contains(&Note::Attached) {
         text.push_str(
-            "\n# Checkpoints are written and read by `downshift.attach` in the script, as often as loses the least work, or:\n\
+            "\n# Checkpoints are written and read by `downshift.attach` in the script, every 30 s to 10 min, or:\n\
              #   checkpoint: { every: 500 steps }\n",
         );
         return;
@@ -181,14 +181,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         return;
     }
     let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume, count }) = &proposal.checkpoints else {
-        text.push_str(
-            "\n# Without the script's checkpoints, a failed run cannot continue. With them, a file or a folder each:\n\
-             #   checkpoints: { match: \"out/step_*.pt\" }\n\
-             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }\n\
-             #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
-             # or, if the script may start over from its beginning:\n\
-             #   restart: from_start\n",
-        );
+        write_unresumable(text, proposal);
         return;
     };
     let pattern = quoted(pattern);
@@ -208,22 +201,72 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
              checkpoints: {{ match: {pattern}, copy: true, keep_last: 2 }}\n"
         ),
     };
-    match resume {
-        Some(arguments) => {
-            let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
-            let count = match count {
-                Some(StepCount::Restarts) => {
-                    text.push_str(
-                        "# Its own count of steps, also in the names of its checkpoints, begins again after a resume: they are copied.\n",
-                    );
-                    ", count: restarts"
-                }
-                _ => "",
-            };
-            let _ = writeln!(text, "resume: {{ arguments: [{}]{count} }}", words.join(", "));
+    write_resume(text, resume.as_deref(), *count, example_argument(&proposal.command));
+}
+
+fn write_resume(text: &mut String, resume: Option<&[String]>, count: Option<StepCount>, example: &str) {
+    let Some(arguments) = resume else {
+        let _ = write!(
+            text,
+            "# No argument that takes a checkpoint was found. Give the script one, which loads model, optimizer and step, and \
+             name it here,\n# so that a run that fails goes on:\n#   resume: {{ arguments: [\"{example}\"] }}\n",
+        );
+        text.push_str(FOUR_LINES);
+        text.push_str(FROM_START);
+        return;
+    };
+    let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+    let count = match count {
+        Some(StepCount::Restarts) => {
+            text.push_str(
+                "# Its own count of steps, also in the names of its checkpoints, begins again after a resume: they are copied.\n",
+            );
+            ", count: restarts"
         }
-        None => text.push_str("# resume: { arguments: [\"--resume={checkpoint}\"] }   # no such argument was found\n"),
-    }
+        _ => "",
+    };
+    let _ = writeln!(text, "resume: {{ arguments: [{}]{count} }}", words.join(", "));
+}
+
+/// Returns an argument that hands a checkpoint over, in the form in which a command takes its arguments.
+#[must_use]
+pub fn example_argument(command: &[String]) -> &'static str {
+    let is_pair = |word: &&String| !word.starts_with('-') && word.contains('=');
+    let takes_pairs =
+        command.iter().skip(1).any(|word| is_pair(&word)) && !command.iter().any(|word| word.starts_with("--"));
+    if takes_pairs { "resume={checkpoint}" } else { "--resume={checkpoint}" }
+}
+
+/// The loop that resumes whatever a script saves.
+const FOUR_LINES: &str = "# Or, in a plain PyTorch loop, change four lines. Then it resumes exactly; remove this file, and\n\
+     # `downshift init` writes another, which also halves the batch of `run.batches` when memory runs out:\n\
+     #   import downshift_cockpit as downshift\n\
+     #   run = downshift.attach(model, optimizer)\n\
+     #   for batch in run.batches(dataset, epochs=3, batch_size=32):\n\
+     #       run.step(loss_function(model, batch))    # backward, optimizer step, save\n";
+/// The way for a script that may lose its steps.
+const FROM_START: &str =
+    "# Or let it begin again from its first step, which loses all before:\n#   restart: from_start\n";
+
+/// Says what makes a script resume that saves nothing to resume from.
+fn write_unresumable(text: &mut String, proposal: &Proposal) {
+    let has_weights = proposal.notes.iter().any(|note| matches!(note, Note::OnlyWeights(_)));
+    text.push_str(if has_weights {
+        "\n# The script saves weights alone, from which no training goes on: a run that fails cannot continue. To make it, let the script\n\
+         # save model, optimizer and step, and load them by an argument. Then name both here:\n"
+    } else {
+        "\n# No checkpoints of the script were found: a run that fails cannot continue. If the script saves any, a file or a folder each,\n\
+         # name them and the argument that loads one:\n"
+    });
+    let _ = write!(
+        text,
+        "#   checkpoints: {{ match: \"out/step_*.pt\" }}\n\
+         #   checkpoints: {{ match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }}\n\
+         #   resume: {{ arguments: [\"{}\"] }}\n",
+        example_argument(&proposal.command)
+    );
+    text.push_str(FOUR_LINES);
+    text.push_str(FROM_START);
 }
 
 fn write_rung(rung: &Rung) -> String {

@@ -26,17 +26,77 @@ pub enum Part {
     Unknown,
 }
 
-/// The paths that a script gives to `torch.save` and the like, in file order.
-pub fn saved_paths(program: &Program) -> Vec<Vec<Part>> {
+/// A file that a script saves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// Its path.
+    pub path: Vec<Part>,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// The content of a saved file, as far as the source tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// A training may continue from it.
+    State,
+    /// The weights alone, without the optimizer and the step.
+    Weights,
+    /// Tensors in the format that carries weights, which no script takes for the state of a training.
+    Tensors,
+}
+
+/// The files that a script gives to `torch.save` and the like, in file order.
+pub fn saved_files(program: &Program) -> Vec<Saved> {
     let torch = program.calls("save").filter(|(_, call)| call.receiver == "torch");
     let safetensors =
         program.calls("save_file").filter(|(_, call)| ["", "safetensors.torch"].contains(&&*call.receiver));
-    let paths = torch.chain(safetensors).filter_map(|(place, call)| {
-        let mut parts = Vec::new();
-        add_parts(program, place, target(call)?, DEPTH, &mut parts);
-        Some(parts)
+    let files = torch.chain(safetensors).filter_map(|(place, call)| {
+        let mut path = Vec::new();
+        add_parts(program, place, target(call)?, DEPTH, &mut path);
+        let saved = call.positional.first().or_else(|| call.keyword("obj"));
+        let content = match saved {
+            _ if call.function == "save_file" => Content::Tensors,
+            Some(saved) if holds_weights_alone(program, place, saved, DEPTH) => Content::Weights,
+            _ => Content::State,
+        };
+        Some(Saved { path, content })
     });
-    paths.collect()
+    files.collect()
+}
+
+/// Reports whether an object is certainly a model or its weights, and nothing beside them.
+fn holds_weights_alone(program: &Program, place: Place, expr: &Expr, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    match expr {
+        Expr::Call(call) if call.function == "state_dict" => !is_of_optimizer(&call.receiver),
+        Expr::Name(name) => match program.assignment(place, name) {
+            Some((at, value @ (Expr::Dict(_) | Expr::Name(_)))) => holds_weights_alone(program, at, value, depth),
+            Some((at, value @ Expr::Call(call))) if call.function == "state_dict" => {
+                holds_weights_alone(program, at, value, depth)
+            }
+            _ => is_model(name),
+        },
+        Expr::Dict(entries) => {
+            let is_weights = |(key, value): &(String, Expr)| {
+                !is_of_optimizer(key) && holds_weights_alone(program, place, value, depth)
+            };
+            !entries.is_empty() && entries.iter().all(is_weights)
+        }
+        _ => false,
+    }
+}
+
+/// Reports whether a name is that of an optimizer, a schedule or a loss scale.
+fn is_of_optimizer(name: &str) -> bool {
+    let name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+    name == "opt" || ["optim", "sched", "scaler"].iter().any(|part| name.contains(part))
+}
+
+/// Reports whether a name is usually that of a model.
+fn is_model(name: &str) -> bool {
+    let name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+    ["model", "net", "network"].iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
 }
 
 fn target(call: &Call) -> Option<&Expr> {
@@ -81,10 +141,11 @@ pub struct SavedFiles {
 }
 
 impl SavedFiles {
-    /// Returns the checkpoints among saved paths: numbered files, or else one that is named after the newest state; none if
-    /// no path is known well enough. `value` tells the value of an argument, with placeholders.
-    pub fn find(paths: &[Vec<Part>], value: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let found = paths.iter().filter_map(|path| Self::of_path(path, &value));
+    /// Returns the checkpoints of this content among saved files: numbered ones, or else one that is named after the newest
+    /// state; none if no path is known well enough. `value` tells the value of an argument, with placeholders.
+    pub fn find(files: &[Saved], content: Content, value: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let paths = files.iter().filter(|file| file.content == content);
+        let found = paths.filter_map(|file| Self::of_path(&file.path, &value));
         // The weights of the best evaluation may be saved beside them.
         found.max_by_key(|found| found.is_numbered)
     }
@@ -120,6 +181,19 @@ impl SavedFiles {
     }
 }
 
+/// Returns the path of a file as a note shows it: `*` for a part that only running the script would tell.
+pub fn shown_path(path: &[Part]) -> String {
+    let mut shown = String::new();
+    for part in path {
+        match part {
+            Part::Text(text) => shown.push_str(text),
+            Part::Name(_) | Part::Unknown if shown.ends_with('*') => {}
+            Part::Name(_) | Part::Unknown => shown.push('*'),
+        }
+    }
+    final_name(&shown).to_owned()
+}
+
 /// Returns the name that a file gets once it is complete: `model.pt` of `model.pt.tmp`.
 pub fn final_name(path: &str) -> &str {
     TEMPORARY.iter().find_map(|ending| path.strip_suffix(ending)).unwrap_or(path)
@@ -134,13 +208,13 @@ fn is_count(before: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SavedFiles, saved_paths};
+    use super::{Content, SavedFiles, saved_files, shown_path};
     use crate::init::program::Program;
 
     fn found(body: &str) -> Option<(String, bool)> {
         let text = format!("import torch\nNAME = 'last.pt'\ndef train(args, step):\n{body}\n");
         let value = |name: &str| (name == "args.out").then(|| "runs/a".to_owned());
-        let found = SavedFiles::find(&saved_paths(&Program::of(&text)), value)?;
+        let found = SavedFiles::find(&saved_files(&Program::of(&text)), Content::State, value)?;
         Some((found.pattern, found.is_numbered))
     }
 
@@ -163,7 +237,7 @@ mod tests {
         let helper = "import torch\ndef save(path, model):\n    torch.save(model, path)\ndef main(args):\n    \
                       save(f'{args.out}/step_{step}.pt', model=net)\n";
         let value = |name: &str| (name == "args.out").then(|| "runs/a".to_owned());
-        let inside = SavedFiles::find(&saved_paths(&Program::of(helper)), value).unwrap();
+        let inside = SavedFiles::find(&saved_files(&Program::of(helper)), Content::Weights, value).unwrap();
         assert_eq!(inside.pattern, "runs/a/step_*.pt", "a function of the script saves");
         let number = "    torch.save(x, f'{args.out}/{global_step}.pt')";
         assert_eq!(found(number), Some(("runs/a/*.pt".to_owned(), true)));
@@ -171,10 +245,30 @@ mod tests {
             found("    torch.save(x, os.path.join(args.out, NAME))"),
             Some(("runs/a/last.pt".to_owned(), false))
         );
-        assert_eq!(
-            found("    save_file(x, filename='ckpt.safetensors')"),
-            Some(("ckpt.safetensors".to_owned(), false))
-        );
+    }
+
+    #[test]
+    fn weights_are_told_from_the_state_of_a_training() {
+        let cases = [
+            ("torch.save(model.state_dict(), 'last.pt')", Content::Weights),
+            ("torch.save(self.model, 'last.pt')", Content::Weights),
+            ("state = model.state_dict()\ntorch.save(state, 'last.pt')", Content::Weights),
+            ("torch.save({'model': model.state_dict(), 'ema': ema_model.state_dict()}, 'last.pt')", Content::Weights),
+            ("torch.save({'model': model.state_dict(), 'optimizer': opt.state_dict()}, 'last.pt')", Content::State),
+            ("torch.save({'model': model.state_dict(), 'epoch': epoch}, 'last.pt')", Content::State),
+            ("torch.save(optimizer.state_dict(), 'last.pt')", Content::State),
+            ("state = {'model': model, 'step': step}\ntorch.save(state, 'last.pt')", Content::State),
+            ("torch.save(everything(), 'last.pt')", Content::State),
+            ("torch.save(obj=net, f='last.pt')", Content::Weights),
+            ("save_file(tensors, 'last.safetensors')", Content::Tensors),
+        ];
+        for (text, content) in cases {
+            let saved = saved_files(&Program::of(text));
+            assert_eq!(saved.iter().map(|file| file.content).collect::<Vec<_>>(), [content], "{text}");
+        }
+        let shown = |text: &str| shown_path(&saved_files(&Program::of(text))[0].path);
+        assert_eq!(shown("torch.save(model, f'{out}/{name}{step}.pt.tmp')"), "*/*.pt");
+        assert_eq!(shown("torch.save(model, path)"), "*");
     }
 
     #[test]

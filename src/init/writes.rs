@@ -2,7 +2,7 @@
 
 use super::program::Program;
 use super::python::{Call, Expr, Literal, MOVERS};
-use super::saves::{Part, final_name, saved_paths};
+use super::saves::{Part, final_name, saved_files};
 
 /// Names of functions and modules that write files, besides `open` and those that begin with `save`.
 const WRITERS: [&str; 38] = [
@@ -62,8 +62,8 @@ impl Writes {
     #[must_use]
     pub fn find(program: &Program) -> Self {
         let mut writes = Self::default();
-        for parts in saved_paths(program) {
-            match &parts[..] {
+        for file in saved_files(program) {
+            match &file.path[..] {
                 [Part::Text(path)] => writes.files.push(final_name(path).to_owned()),
                 _ => writes.add_other("torch.save"),
             }

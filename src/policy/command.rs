@@ -80,6 +80,7 @@ impl Policy {
             reached: self.position.reached(),
             rung: self.rung,
             rungs: self.limits.rungs.iter().map(String::as_str).collect(),
+            below: self.surroundings().rung_below(self.rung, &self.limits.knobs),
             continuation: self.continuation(),
             again: self.limits.commands.again.as_ref(),
         }

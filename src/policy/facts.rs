@@ -215,6 +215,8 @@ pub struct Companion {
 pub struct GpuMemory {
     /// The newest worker trains on the GPU.
     pub in_use: bool,
+    /// The newest worker trains without one.
+    pub is_absent: bool,
     /// Memory by process.
     pub holders: Option<CardUse>,
     /// Bytes in use.

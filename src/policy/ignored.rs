@@ -8,11 +8,12 @@ use super::machine::Policy;
 use super::reason::{NoEffect, Reason};
 use crate::config::knobs::Relief;
 use crate::faults::response::Response;
+use crate::outlook::effect::Surroundings;
 use crate::protocol::companion::{CompanionNews, IgnoredKnob};
 use crate::protocol::control::JournalKind;
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
-use crate::recipe::class::{compare_presets, ranks};
+use crate::recipe::class::ranks;
 use serde_json::Value;
 
 impl Policy {
@@ -42,14 +43,18 @@ impl Policy {
         (from != self.rung && !self.has_effect(from, self.rung)).then_some(from)
     }
 
-    /// Reports whether a change between two rungs has an effect, as far as known: the script follows it, and it is none of a
-    /// GPU while there is none.
+    /// Reports whether a change between two rungs has an effect, as far as known.
     pub(super) fn has_effect(&self, from: usize, to: usize) -> bool {
         let (Some(from), Some(to)) = (self.limits.knobs.get(from), self.limits.knobs.get(to)) else { return true };
-        let changes = compare_presets(from, to);
-        let is_idle =
-            |path: &str| self.ledger.ignored.contains_key(path) || !self.gpu.in_use && is_variable_of_gpu(path);
-        changes.is_empty() || changes.iter().any(|change| !is_idle(&change.path))
+        self.surroundings().has_effect(from, to)
+    }
+
+    /// Returns what decides about the effect of a rung.
+    pub(super) fn surroundings(&self) -> Surroundings<impl Fn(&str) -> bool> {
+        Surroundings {
+            is_without_gpu: self.gpu.is_absent,
+            ignores: |path: &str| self.ledger.ignored.contains_key(path),
+        }
     }
 
     /// Returns why the run cannot go on from one rung to another; none if it can.
@@ -77,7 +82,7 @@ impl Policy {
     pub(super) fn find_idle(&self, relief: Relief) -> Option<NoEffect> {
         let below = self.rung + 1..self.limits.rungs.len();
         let idle = below.filter(|rung| self.relieves(*rung, relief)).find(|rung| !self.has_effect(self.rung, *rung))?;
-        (!self.gpu.in_use).then(|| NoEffect::NoGpu(self.rung_name(idle).to_owned()))
+        self.gpu.is_absent.then(|| NoEffect::NoGpu(self.rung_name(idle).to_owned()))
     }
 
     /// Returns the knobs of a rung that the script ignores: it has other values in force.
@@ -102,13 +107,6 @@ impl Policy {
 /// Returns the knob of a dotted name.
 fn knob_of<'a>(tree: &'a Value, name: &str) -> Option<&'a Value> {
     name.split('.').try_fold(tree, |section, key| section.get(key))
-}
-
-/// Reports whether a knob is an environment variable that only CUDA reads, or PyTorch's allocator for it.
-fn is_variable_of_gpu(path: &str) -> bool {
-    let Some(name) = path.strip_prefix("environment.") else { return false };
-    ["CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "PYTORCH_CUDA_", "TORCH_NCCL_"].iter().any(|start| name.starts_with(start))
-        || name == "PYTORCH_ALLOC_CONF"
 }
 
 #[cfg(test)]

@@ -211,6 +211,7 @@ impl Policy {
         match event {
             WorkerEvent::Hello(hello) => {
                 self.gpu.in_use = DeviceChoice::names_gpu(&hello.device);
+                self.gpu.is_absent = !self.gpu.in_use;
                 self.gpu.is_blind = false;
                 self.ledger.proposal.take_if(|proposal| proposal.what == Move::TakeTunedKernels);
                 self.position.resume(&hello);

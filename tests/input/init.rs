@@ -86,18 +86,37 @@ fn each_style_of_script_gets_the_expected_run_file_and_check_accepts_it() {
         assert!(checked.status.success(), "{style}: {}\n{file}", text(&checked.stderr));
         let says = text(&checked.stdout);
         let kept = match style {
-            "attached" => Some("train_attached.py calls downshift.attach, once it runs"),
-            "trainer" => Some("train_trainer.py trains with Hugging Face's Trainer, which downshift keeps"),
-            "clm_alone" => Some("run_clm.py trains with Hugging Face's Trainer, which downshift keeps"),
-            "lightning" => Some("train_lightning.py trains with Lightning's Trainer, which downshift keeps"),
+            "attached" => Some("train_attached.py calls downshift.attach, as its source says"),
+            "trainer" => Some("train_trainer.py trains with Hugging Face's Trainer, as its source says"),
+            "clm_alone" => Some("run_clm.py trains with Hugging Face's Trainer, as its source says"),
+            "lightning" => Some("train_lightning.py trains with Lightning's Trainer, as its source says"),
             _ => None,
         };
         assert_eq!(
-            says.contains("\nresume: a restart continues from the last durable step"),
+            says.contains("\nresume: a restart continues from the last saved step"),
             kept.is_some(),
             "{style}: {says}"
         );
         assert!(kept.is_none_or(|kept| says.contains(kept)), "{style}: {says}");
+    }
+}
+
+#[test]
+fn weights_alone_are_no_checkpoints_and_the_run_file_says_what_resumes() {
+    let arguments = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--out', default='out')\n";
+    let resume = "p.add_argument('--resume')\n";
+    let weights = "args = p.parse_args()\nsave_file(model.state_dict(), f'{args.out}/step_{step}.safetensors')\n";
+    let plain = "import torch\ntorch.save(model.state_dict(), 'model.pt')\n".to_owned();
+    for (script, files) in [(format!("{arguments}{resume}{weights}"), "*/step_*.safetensors"), (plain, "model.pt")] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train.py"), &script).unwrap();
+        let made = run_program(folder.path(), &["init", "--", "python", "train.py"]);
+        let says = text(&made.stdout);
+        assert!(made.status.success() && says.contains(&format!("saves its weights alone ({files})")), "{says}");
+        assert!(!says.contains("--run-help"), "{says}");
+        let file = fs::read_to_string(folder.path().join("train.yaml")).unwrap();
+        assert!(!file.lines().any(|line| line.starts_with("checkpoints:") || line.starts_with("resume:")), "{file}");
+        assert!(file.contains("#   run = downshift.attach(model, optimizer)"), "{file}");
     }
 }
 

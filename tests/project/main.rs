@@ -7,3 +7,4 @@ mod documents;
 mod helper;
 mod layers;
 mod mutate;
+mod schemas;

@@ -4,4 +4,5 @@
 pub mod capability;
 pub mod continuation;
 pub mod cost;
+pub mod effect;
 pub mod request;

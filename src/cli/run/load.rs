@@ -46,7 +46,11 @@ pub fn load_run_file(
                 let shipped = || nearest(&shown, &names).map(str::to_owned);
                 let meant = run_file_of_name(path).or_else(shipped).or_else(|| run_file_beside(path));
                 let meant = meant.map(|name| format!("did you mean `{name}`? Otherwise "));
-                let fix = format!("give the path of a run file, or one that ships inside: {}", names.join(", "));
+                let fix = if shown.contains('=') {
+                    format!("to change a knob of the run file before it, write --set {shown}")
+                } else {
+                    format!("give the path of a run file, or one that ships inside: {}", names.join(", "))
+                };
                 return Err(Failure::new(2, format!("{shown}: {error}; {}{fix}", meant.unwrap_or_default())));
             };
             (name.to_owned(), text.to_owned(), std::env::current_dir()?)

@@ -62,8 +62,8 @@ pub fn describe_missing(spec: &CommandSpec) -> String {
     let missing: Vec<&str> = missing.iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| *what).collect();
     let missing = missing.join(" and ");
     format!(
-        "the run file has no {missing}, and downshift cannot resume the script by itself; write them, let `downshift init` propose them, or \
-         train with downshift.attach"
+        "the run file has no {missing}, and downshift cannot resume the script by itself; write them, if the script saves its whole \
+         state, or change four lines of its PyTorch loop (`downshift init` writes them into a new run file)"
     )
 }
 

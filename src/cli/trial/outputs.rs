@@ -54,8 +54,12 @@ impl Outputs {
         })?;
         let there = pattern.find(&spec.directory);
         if let Some(first) = there.first() {
-            let problem = format!("{} exists already, and the script may go on from it", text::path(first));
-            return Err(Failure::new(2, format!("{problem}; {}", way_out(checkpoints))));
+            let problem = format!(
+                "{} exists already: the script may go on from it, and the trial removes what it saves there, so --in-place does not \
+                 allow that",
+                text::path(first)
+            );
+            return Err(Failure::new(2, format!("{problem}; move it away, or {}", way_out(checkpoints))));
         }
         if keep {
             let problem = "--keep needs checkpoints that each training of the trial writes to a place of its own";

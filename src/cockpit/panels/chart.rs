@@ -336,22 +336,24 @@ fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPa
     });
     let weight = chart.weight();
     let line = plot.map_or(theme.smooth, |plot| plot.style);
-    // Without a best evaluation, the lowest value is that of the smoothed line, and stands beside its name. A reader would
-    // take it for that of the evaluations, if there are any.
-    let of_line = weight > 0.0 && sign.is_empty();
-    let lowest = lowest.filter(|_| !sign.is_empty() || state.facts.evals.is_empty());
-    parts.extend(lowest.clone().filter(|_| !of_line).map(LegendPart::new));
-    if weight > 0.0 {
-        let mut spans = vec![Span::styled("━", line), Span::styled(format!(" smoothing {weight:.2}"), theme.dim)];
-        if let Some(lowest) = lowest.filter(|_| of_line) {
-            spans.push(Span::styled(", ", theme.dim));
-            spans.extend(lowest);
-        }
-        parts.push(LegendPart { spans, explains_rest: true });
-        parts.push(LegendPart::new(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]));
-    } else {
-        parts.push(LegendPart::new(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]));
+    // Without a best evaluation, the lowest value is a measured one, and stands beside that name. A reader would take it for that
+    // of the evaluations, if there are any.
+    let is_measured = sign.is_empty();
+    let lowest = lowest.filter(|_| !is_measured || state.facts.evals.is_empty());
+    parts.extend(lowest.clone().filter(|_| !is_measured).map(LegendPart::new));
+    let mut measured = vec![Span::styled(" measured", theme.dim)];
+    if let Some(lowest) = lowest.filter(|_| is_measured) {
+        measured.push(Span::styled(", ", theme.dim));
+        measured.extend(lowest);
     }
+    if weight > 0.0 {
+        let spans = vec![Span::styled("━", line), Span::styled(format!(" smoothing {weight:.2}"), theme.dim)];
+        parts.push(LegendPart { spans, explains_rest: true });
+        measured.insert(0, Span::styled("⠿", theme.raw));
+    } else {
+        measured.insert(0, Span::styled("━", line));
+    }
+    parts.push(LegendPart::new(measured));
     if !visible_evaluations(state).is_empty() {
         parts.push(LegendPart::new(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]));
     }

@@ -138,12 +138,8 @@ fn draw_lines(
     let style = styles.get(newest_cell).copied().unwrap_or(theme.smooth);
     let dots = columns.len().saturating_sub(1).max(1) as f64;
     let (start, end) = plot.window;
-    // A column of an unsmoothed line is the mean of its steps.
-    let lowest_in = |x: usize, smoothed: f64| match columns[x].extent {
-        Some(extent) if weight <= 0.0 => f64::from(extent.min),
-        _ => smoothed,
-    };
-    let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, lowest_in(x, (*value)?))));
+    // A column holds the mean of its steps; the least one counts, also below a smoothed line.
+    let known = columns.iter().enumerate().filter_map(|(x, column)| Some((x, f64::from(column.extent?.min))));
     let smallest = known.min_by(|a, b| a.1.total_cmp(&b.1));
     let least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
     Plot { geometry: plot, newest, least, style }

@@ -8,9 +8,11 @@ use crate::cockpit::state::screen::Mode;
 use crate::outlook;
 use crate::outlook::capability::capability_of;
 use crate::outlook::cost::{Cost, Reached};
+use crate::outlook::effect::Surroundings;
 use crate::outlook::request::Situation;
 use crate::protocol::capability::Capability;
-use crate::protocol::control::{Request, RunState, Target};
+use crate::protocol::control::{Request, RunState, Status, Target};
+use crate::protocol::device::DeviceChoice;
 use std::fmt;
 
 /// The reason why an action is refused.
@@ -120,9 +122,20 @@ impl State {
             reached: Reached::of_status(status),
             rung: status.rung,
             rungs: self.ladder.iter().map(|rung| rung.name.as_str()).collect(),
+            below: self.rung_below(status),
             continuation: self.continuation(),
             again: self.commands.as_ref().and_then(|commands| commands.again.as_ref()),
         })
+    }
+
+    /// Returns the rung that a step down leads to.
+    fn rung_below(&self, status: &Status) -> usize {
+        let ignored = status.companion.as_ref().map(|companion| companion.ignored.as_slice()).unwrap_or_default();
+        let here = Surroundings {
+            is_without_gpu: status.device.as_deref().is_some_and(|device| !DeviceChoice::names_gpu(device)),
+            ignores: |path: &str| ignored.iter().any(|knob| knob.name == path),
+        };
+        here.rung_below(status.rung, self.ladder.iter().map(|rung| &rung.preset))
     }
 
     /// Returns what a request would cost: none if no worker ends for it.

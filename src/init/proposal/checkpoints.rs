@@ -5,7 +5,7 @@ use crate::config::command::template::escape;
 use crate::config::command::{SaveRequest, StepCount};
 use crate::init::flag::{Takes, ValueKind};
 use crate::init::python::Literal;
-use crate::init::saves::SavedFiles;
+use crate::init::saves::{Content, SavedFiles, shown_path};
 
 /// The script's checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,10 +109,21 @@ impl Draft<'_> {
             let key = name.rsplit('.').next().unwrap_or(name);
             self.folder(self.facts.flags.iter().position(|flag| flag.key == key)?)
         };
-        let Some(SavedFiles { pattern, is_numbered }) = SavedFiles::find(&self.facts.saved, argument) else {
-            self.notes.push(Note::UnknownCheckpoints);
-            return None;
+        let find = |content| SavedFiles::find(&self.facts.saved, content, argument);
+        let weights = || {
+            let form = find(Content::Weights)?;
+            // Its own argument for a checkpoint may load weights alone.
+            self.flag(Role::Resume).is_some().then_some(form)
         };
+        let (SavedFiles { pattern, is_numbered }, note) = match (find(Content::State), weights()) {
+            (Some(form), _) => (form, None),
+            (None, Some(form)) => (form, Some(Note::ResumesWeights)),
+            (None, None) => {
+                self.notes.push(self.describe_unresumable());
+                return None;
+            }
+        };
+        self.notes.extend(note);
         Some(Checkpoints {
             writer: "the script".to_owned(),
             pattern,
@@ -121,6 +132,21 @@ impl Draft<'_> {
             resume: self.resume_arguments(None),
             count: None,
         })
+    }
+
+    /// Says why nothing that the script saves is a checkpoint.
+    fn describe_unresumable(&self) -> Note {
+        let mut weights: Vec<String> = Vec::new();
+        for file in &self.facts.saved {
+            let path = shown_path(&file.path);
+            if file.content == Content::State {
+                return Note::UnknownCheckpoints;
+            }
+            if !weights.contains(&path) {
+                weights.push(path);
+            }
+        }
+        if weights.is_empty() { Note::UnknownCheckpoints } else { Note::OnlyWeights(weights) }
     }
 
     /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
@@ -132,6 +158,7 @@ impl Draft<'_> {
                 Some(vec![format!("{long}={{checkpoint}}")])
             }
             (Takes::Value(ValueKind::Text), short) => Some(vec![short.to_owned(), "{checkpoint}".to_owned()]),
+            (Takes::KeyValue { kind: ValueKind::Text, .. }, key) => Some(vec![format!("{key}={{checkpoint}}")]),
             // The script looks for its checkpoint itself.
             (Takes::Presence(true) | Takes::Pair { .. }, switch) => Some(vec![switch.to_owned()]),
             _ => None,

@@ -19,6 +19,10 @@ pub enum Note {
     Unknown(String),
     /// Checkpoints of an unknown form.
     UnknownCheckpoints,
+    /// The script saves nothing but weights, into these files.
+    OnlyWeights(Vec<String>),
+    /// The script's argument for a checkpoint loads weights alone.
+    ResumesWeights,
     /// The script saves and resumes by `downshift.attach`.
     Attached,
     /// The companion saves and resumes the script, with no line changed.
@@ -56,8 +60,16 @@ impl fmt::Display for Note {
                 write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
             }
             Self::UnknownCheckpoints => formatter.write_str(
-                "the form of the script's checkpoints is unknown, so a failed run cannot continue: fill in `checkpoints` \
-                 and `resume`, or call `downshift.attach` in the script's loop",
+                "no checkpoints of the script were found, so a run that fails cannot continue; the run file says what makes it",
+            ),
+            Self::OnlyWeights(files) => write!(
+                formatter,
+                "the script saves its weights alone ({}), without optimizer and step, so a run that fails cannot continue; the \
+                 run file says what makes it",
+                text::escape_line(&files.join(", "))
+            ),
+            Self::ResumesWeights => formatter.write_str(
+                "what the script saves are weights alone: after a restart, its optimizer begins anew",
             ),
             Self::Attached => formatter.write_str(
                 "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
@@ -72,8 +84,7 @@ impl fmt::Display for Note {
                 write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
             }
             Self::NoResume => formatter.write_str(
-                "no argument takes a checkpoint, so a failed run cannot continue: give the script one, or call \
-                 `downshift.attach` in its loop",
+                "no argument takes a checkpoint, so a run that fails cannot continue; the run file says what makes it",
             ),
             Self::Ambiguous(Ambiguous { title, names }) => {
                 write!(formatter, "{} all mean the {title}, so no rung changes any of them", names.join(", "))

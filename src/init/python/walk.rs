@@ -163,10 +163,22 @@ impl Walk<'_> {
         let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right")) else {
             return;
         };
-        if let (Expr::Name(target), value) = (read(left, self.text), read(right, self.text))
-            && value != Expr::Unknown
+        let mut add = |target: Node<'_>, value: Expr| {
+            if let (Expr::Name(target), true) = (read(target, self.text), value != Expr::Unknown) {
+                self.module.assignments.entry((owner, target)).or_default().push((node.start_byte(), value));
+            }
+        };
+        if !["pattern_list", "tuple_pattern", "list_pattern"].contains(&left.kind()) {
+            return add(left, read(right, self.text));
+        }
+        // `EPOCHS, BATCH = 40, 16`: each name has its own value.
+        let mut cursor = left.walk();
+        let targets: Vec<_> = left.named_children(&mut cursor).take(FIELDS).collect();
+        if let Expr::List(values) = read(right, self.text)
+            && values.len() == targets.len()
+            && targets.iter().all(|target| target.kind() != "list_splat_pattern")
         {
-            self.module.assignments.entry((owner, target)).or_default().push((node.start_byte(), value));
+            targets.into_iter().zip(values).for_each(|(target, value)| add(target, value));
         }
     }
 

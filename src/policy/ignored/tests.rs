@@ -88,6 +88,7 @@ fn a_rung_that_only_a_gpu_notices_is_passed_over_on_the_cpu() {
         policy.decide(hello_from(device, None), seconds(1));
         policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
         assert_eq!(policy.nearest_rung(Relief::Memory), Some(wanted), "{device}");
+        assert_eq!(policy.situation(seconds(2)).resolve(&Target::Down), Ok(wanted), "{device}: by hand");
     }
 }
 

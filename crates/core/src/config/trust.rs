@@ -129,7 +129,14 @@ impl Grants {
         // The text of a file may be long; it does not push the keys of the others away.
         let width = widths.filter(|width| *width <= MAX_ALIGNED).max().unwrap_or(0);
         let line = |(grant, subject): (&Grant, &String)| {
-            format!("  {:<12} {subject:<width$}  {}", grant.access.word(), grant.key)
+            let word = grant.access.word();
+            // A key that says no more than the row before it is left out.
+            let repeats =
+                grant.key == word || subject.strip_prefix(&grant.key).is_some_and(|rest| rest.starts_with('='));
+            if repeats {
+                return format!("  {word:<12} {subject}");
+            }
+            format!("  {word:<12} {subject:<width$}  {}", grant.key)
         };
         self.iter().zip(&subjects).map(line).collect()
     }

@@ -82,12 +82,10 @@ impl NewRun {
     #[must_use]
     pub fn advice(&self) -> String {
         match &self.init {
-            Some(init) => format!(
-                "`{init}` writes a run file that resumes from the script's checkpoints; a PyTorch loop can call \
-                 `downshift.attach` instead"
-            ),
+            Some(init) => format!("a run file says what lets the script continue: `{init}`"),
             None => {
-                "`checkpoints` and `resume` in its run file let it resume, `restart: from_start` lets it start over"
+                "`checkpoints` and `resume` in its run file, or `downshift.attach` in a PyTorch loop, let it continue; \
+                     `restart: from_start` lets it start over"
                     .to_owned()
             }
         }

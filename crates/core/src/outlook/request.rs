@@ -24,6 +24,8 @@ pub struct Situation<'a> {
     pub rung: usize,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<&'a str>,
+    /// The rung that a step down leads to: the next one, unless it would change nothing here.
+    pub below: usize,
     /// How the run continues once it is over.
     pub continuation: Continuation,
     /// How the command starts again in a new run, if it is one.
@@ -74,7 +76,7 @@ impl Situation<'_> {
             Target::Down | Target::Up if rungs.len() == 1 => return Err(Refusal::OnlyRung(name())),
             Target::Down if here + 1 >= rungs.len() => return Err(Refusal::SafestRung(name())),
             Target::Up if here == 0 => return Err(Refusal::FastestRung(name())),
-            Target::Down => here + 1,
+            Target::Down => self.below.clamp(here + 1, rungs.len() - 1),
             Target::Up => here - 1,
             Target::Rung(name) => rungs
                 .iter()

@@ -115,9 +115,12 @@ impl Level {
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::Command => "nothing is resumed; with `restart: from_start` the command may start over",
+            Self::Command => {
+                "no checkpoint continues the command: it is not shifted, paused or restarted unless `restart: from_start` lets it \
+                 start over"
+            }
             Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
-            Self::Companion => "a restart continues from the last durable step, a shift saves first",
+            Self::Companion => "a restart continues from the last saved step; a shift, a pause or a stop saves first",
         }
     }
 }

@@ -155,9 +155,17 @@ fn class_of(path: &str, same_batch: bool) -> Class {
         _ if under("evaluation") || under("checkpoint") => Class::A,
         _ if SAME_PROBLEM.into_iter().any(under) => Class::A,
         _ if path.strip_prefix("environment.").is_some_and(|name| SAME_PROBLEM_VARIABLES.contains(&name)) => Class::A,
+        _ if path.strip_prefix("knobs.").is_some_and(recomputes_activations) => Class::A,
         _ if under("model") || under("data") => Class::C,
         _ => Class::B,
     }
+}
+
+/// Reports whether a script's own knob is gradient checkpointing, by the names that scripts give it: the same numbers, computed twice.
+fn recomputes_activations(name: &str) -> bool {
+    const WORDS: [&str; 4] =
+        ["gradient_checkpointing", "grad_checkpointing", "activation_checkpointing", "checkpoint_activations"];
+    name == "grad_checkpoint" || WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Reports whether the section holds names of the user's choice.

@@ -84,7 +84,9 @@ fn meaning_of(class: Class, resume: &Resume) -> String {
         (false, _) => "Different trajectory: the script continues with other settings; the loss curve may bend.",
     };
     match &resume.reason {
-        Some(reason) if resume.grade != Grade::Exact => format!("{text} Not exact: {reason}."),
+        Some(reason) if resume.grade != Grade::Exact => {
+            format!("{text} Its steps will not repeat bit by bit: {reason}.")
+        }
         _ => text.to_owned(),
     }
 }

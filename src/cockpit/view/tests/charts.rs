@@ -22,13 +22,13 @@ fn the_best_is_the_one_whose_weights_are_on_the_disk() {
     assert!(!shown.contains("best 0"), "an evaluation alone is none: {shown}");
     assert!(!shown.contains(", lowest 0."), "one would take it for that of the evaluations: {shown}");
     state.facts.evals.clear();
-    let shown = draw_text(&state);
-    assert!(shown.contains("smoothing 0.90, lowest 0."), "{shown}");
-    // Without smoothing it is the lowest of the measured losses, not of their means.
-    state.screen.chart.set_weight(0.0);
+    // It is the lowest of the measured losses, not of their means, with smoothing and without.
     let lowest = (1..=700).filter_map(|step| fixture::step_row(1, step, fixture::NOW).loss).fold(f64::MAX, f64::min);
-    let shown = draw_text(&state);
-    assert!(shown.contains(&format!("lowest {} @ ", figure(lowest))), "{lowest}: {shown}");
+    for weight in [0.9, 0.0] {
+        state.screen.chart.set_weight(weight);
+        let shown = draw_text(&state);
+        assert!(shown.contains(&format!("measured, lowest {} @ ", figure(lowest))), "{weight}, {lowest}: {shown}");
+    }
 }
 
 /// Returns a run whose every tenth step reports a reward.

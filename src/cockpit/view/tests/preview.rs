@@ -145,7 +145,10 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
             companion(Grade::SameData, Some("dropout differs"), &[]),
             "the same samples follow, with other random numbers",
         ),
-        (companion(Grade::SameData, Some("dropout differs"), &[]), "Not exact: dropout differs."),
+        (
+            companion(Grade::SameData, Some("dropout differs"), &[]),
+            "Its steps will not repeat bit by bit: dropout differs.",
+        ),
         (companion(Grade::WeightsOnly, None, &[]), "the data starts over"),
         (companion(Grade::Script, None, &[]), "keep its numbers"),
         (companion(Grade::Exact, None, &ignored), "training.accumulation: the shift changes nothing"),
@@ -153,7 +156,7 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
             companion(Grade::Exact, None, &ignored[..1]),
             "The script ignores training.micro_batch: the rest takes effect.",
         ),
-        (of_trainer(&[]), "Not exact: training.micro_batch changes."),
+        (of_trainer(&[]), "Its steps will not repeat bit by bit: training.micro_batch changes."),
         (of_trainer(&[]), "resume same data: saves at"),
         (of_trainer(&ignored[..1]), "the loss continues as before"),
     ] {
