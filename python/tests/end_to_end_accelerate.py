@@ -5,6 +5,8 @@ Run by the interpreter whose PyTorch the scripts use: `python python/tests/end_t
 """
 
 import argparse
+import csv
+import io
 import json
 import os
 import random
@@ -66,6 +68,15 @@ class Accelerate(unittest.TestCase):
         with open(os.path.join(run.folder, "updates"), encoding="utf-8") as file:
             return [int(line) for line in file]
 
+    def losses(self, run):
+        """Returns the losses of each step, whichever attempt took it."""
+        code, rows = run.call("export", "--format", "csv")
+        self.assertEqual(code, 0, rows)
+        found = {}
+        for row in csv.DictReader(io.StringIO(rows)):
+            found.setdefault(int(row["step"]), set()).add(row["loss"])
+        return found
+
     def disturb(self, run, draw):
         """Kills, shifts or pauses the run at a moment that is drawn; returns what it did."""
         step = run.status().get("step") or 0
@@ -105,10 +116,30 @@ class Accelerate(unittest.TestCase):
         self.assertEqual(set(self.updates(run)), set(range(1, STEPS + 1)), done)
         self.assertEqual(self.updates(run)[-1], STEPS, done)
         self.assertEqual(run.weights(), whole.weights(), (done, run.said()[-5000:]))
+        self.assertEqual(self.losses(run), self.losses(whole), done)
         return whole, run
 
     def test_a_script_that_passes_over_its_batches_itself(self):
         self.check("network.py", OWN["network.py"], "--count=40")
+
+    def test_a_data_set_that_shuffles_itself_goes_on_where_exact_is_said(self):
+        own = OWN["network.py"].replace("--skip_until_initial_step", '--skip_until_initial_step, "--initial_step={step}"')
+        more = ["--buckets", "--gradient_accumulation_steps=1", "--count=52"]
+        whole = self.start("network.py", own, more)
+        self.assertEqual(whole.finish(), 0, whole.said()[-3000:])
+        run = self.start("network.py", own, more)
+        # Thirteen batches in an epoch: these steps are in three of them.
+        for attempt, step in enumerate((7, 20, 33), 2):
+            run.wait_for_step(step)
+            self.assertEqual(run.call("restart")[0], 0)
+            run.wait(lambda: run.status().get("attempts") == attempt and run.status().get("companion"), "the restart")
+            run.wait_for_step(step + 3)
+            status = run.status()["companion"]
+            self.assertEqual((status["grade"], status["ignored"]), ("exact", []), status)
+        self.assertEqual(run.finish(), 0, run.said()[-5000:])
+        self.assertEqual(run.status()["step"], STEPS)
+        self.assertEqual((self.losses(run), run.weights()), (self.losses(whole), whole.weights()))
+        self.assertNotIn("helper in the script is gone", run.said())
 
     def test_a_script_that_passes_over_other_batches_is_not_called_exact(self):
         """An odd number of batches in an epoch: the script counts two for each update, and its last update has one."""
