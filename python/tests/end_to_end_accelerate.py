@@ -116,29 +116,37 @@ class Accelerate(unittest.TestCase):
         self.assertEqual(set(self.updates(run)), set(range(1, STEPS + 1)), done)
         self.assertEqual(self.updates(run)[-1], STEPS, done)
         self.assertEqual(run.weights(), whole.weights(), (done, run.said()[-5000:]))
-        self.assertEqual(self.losses(run), self.losses(whole), done)
+        self.check_losses(run, whole, done)
         return whole, run
+
+    def check_losses(self, run, whole, done):
+        """Compares the losses. A harness that is killed takes the rows with it that it has not passed on."""
+        found, wanted = self.losses(run), self.losses(whole)
+        self.assertEqual(found, {step: wanted[step] for step in found}, done)
+        missing = len(wanted) - len(found)
+        self.assertLessEqual(missing, 4 * done.count("harness"), (done, sorted(set(wanted) - set(found))))
 
     def test_a_script_that_passes_over_its_batches_itself(self):
         self.check("network.py", OWN["network.py"], "--count=40")
 
     def test_a_data_set_that_shuffles_itself_goes_on_where_exact_is_said(self):
         own = OWN["network.py"].replace("--skip_until_initial_step", '--skip_until_initial_step, "--initial_step={step}"')
-        more = ["--buckets", "--gradient_accumulation_steps=1", "--count=52"]
+        more = ["--buckets", "--count=56"]
         whole = self.start("network.py", own, more)
         self.assertEqual(whole.finish(), 0, whole.said()[-3000:])
         run = self.start("network.py", own, more)
-        # Thirteen batches in an epoch: these steps are in three of them.
-        for attempt, step in enumerate((7, 20, 33), 2):
+        # Seven steps in an epoch: these are within three of them.
+        for attempt, step in enumerate((2, 10, 24), 2):
             run.wait_for_step(step)
             self.assertEqual(run.call("restart")[0], 0)
             run.wait(lambda: run.status().get("attempts") == attempt and run.status().get("companion"), "the restart")
-            run.wait_for_step(step + 3)
+            run.wait_for_step(step + 4)
             status = run.status()["companion"]
             self.assertEqual((status["grade"], status["ignored"]), ("exact", []), status)
         self.assertEqual(run.finish(), 0, run.said()[-5000:])
         self.assertEqual(run.status()["step"], STEPS)
-        self.assertEqual((self.losses(run), run.weights()), (self.losses(whole), whole.weights()))
+        self.assertEqual(run.weights(), whole.weights())
+        self.check_losses(run, whole, [])
         self.assertNotIn("helper in the script is gone", run.said())
 
     def test_a_script_that_passes_over_other_batches_is_not_called_exact(self):
