@@ -33,6 +33,8 @@ training: {{ micro_batch: 4, accumulation: 2, steps: {steps} }}
 ladder:
   - {{ name: segments, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: "expandable_segments:True" }} }}
 checkpoint: {{ every: 5 steps }}
+# It is killed more often than a training that is worth its restarts.
+watch: {{ restarts_without_progress: 1000, restarts_in_window: 100000 }}
 {rest}
 """
 # How the script itself resumes, if the run file says so.
