@@ -19,6 +19,7 @@ mod companion_socket;
 mod container_state;
 mod copies;
 mod counting;
+mod earlier_outputs;
 mod ending;
 mod finish;
 mod foreign;

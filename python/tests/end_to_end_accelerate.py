@@ -5,6 +5,8 @@ Run by the interpreter whose PyTorch the scripts use: `python python/tests/end_t
 """
 
 import argparse
+import csv
+import io
 import json
 import os
 import random
@@ -31,6 +33,8 @@ training: {{ micro_batch: 4, accumulation: 2, steps: {steps} }}
 ladder:
   - {{ name: segments, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: "expandable_segments:True" }} }}
 checkpoint: {{ every: 5 steps }}
+# It is killed more often than a training that is worth its restarts.
+watch: {{ restarts_without_progress: 1000, restarts_in_window: 100000 }}
 {rest}
 """
 # How the script itself resumes, if the run file says so.
@@ -65,6 +69,15 @@ class Accelerate(unittest.TestCase):
     def updates(self, run):
         with open(os.path.join(run.folder, "updates"), encoding="utf-8") as file:
             return [int(line) for line in file]
+
+    def losses(self, run):
+        """Returns the losses of each step, whichever attempt took it."""
+        code, rows = run.call("export", "--format", "csv")
+        self.assertEqual(code, 0, rows)
+        found = {}
+        for row in csv.DictReader(io.StringIO(rows)):
+            found.setdefault(int(row["step"]), set()).add(row["loss"])
+        return found
 
     def disturb(self, run, draw):
         """Kills, shifts or pauses the run at a moment that is drawn; returns what it did."""
@@ -105,10 +118,38 @@ class Accelerate(unittest.TestCase):
         self.assertEqual(set(self.updates(run)), set(range(1, STEPS + 1)), done)
         self.assertEqual(self.updates(run)[-1], STEPS, done)
         self.assertEqual(run.weights(), whole.weights(), (done, run.said()[-5000:]))
+        self.check_losses(run, whole, done)
         return whole, run
+
+    def check_losses(self, run, whole, done):
+        """Compares the losses. A harness that is killed takes the rows with it that it has not passed on."""
+        found, wanted = self.losses(run), self.losses(whole)
+        self.assertEqual(found, {step: wanted[step] for step in found}, done)
+        missing = len(wanted) - len(found)
+        self.assertLessEqual(missing, 4 * done.count("harness"), (done, sorted(set(wanted) - set(found))))
 
     def test_a_script_that_passes_over_its_batches_itself(self):
         self.check("network.py", OWN["network.py"], "--count=40")
+
+    def test_a_data_set_that_shuffles_itself_goes_on_where_exact_is_said(self):
+        own = OWN["network.py"].replace("--skip_until_initial_step", '--skip_until_initial_step, "--initial_step={step}"')
+        more = ["--buckets", "--count=56"]
+        whole = self.start("network.py", own, more)
+        self.assertEqual(whole.finish(), 0, whole.said()[-3000:])
+        run = self.start("network.py", own, more)
+        # Seven steps in an epoch: these are within three of them.
+        for attempt, step in enumerate((2, 10, 24), 2):
+            run.wait_for_step(step)
+            self.assertEqual(run.call("restart")[0], 0)
+            run.wait(lambda: run.status().get("attempts") == attempt and run.status().get("companion"), "the restart")
+            run.wait_for_step(step + 4)
+            status = run.status()["companion"]
+            self.assertEqual((status["grade"], status["ignored"]), ("exact", []), status)
+        self.assertEqual(run.finish(), 0, run.said()[-5000:])
+        self.assertEqual(run.status()["step"], STEPS)
+        self.assertEqual(run.weights(), whole.weights())
+        self.check_losses(run, whole, [])
+        self.assertNotIn("helper in the script is gone", run.said())
 
     def test_a_script_that_passes_over_other_batches_is_not_called_exact(self):
         """An odd number of batches in an epoch: the script counts two for each update, and its last update has one."""

@@ -49,20 +49,29 @@ class Constants(unittest.TestCase):
         self.assertEqual(status["companion"]["ignored"], [])
         return status["step"]
 
-    def test_a_lora_by_trl_keeps_its_effective_batch_down_and_up(self):
-        run = self.start("sft.py")
+    def check_down_and_up(self, script, steps, full, lower):
+        """The values of a rung are a micro-batch and an accumulation."""
+        names = ("training.micro_batch", "training.accumulation")
+        run = self.start(script)
         run.wait_for_step(10)
-        self.shift(run, "accumulate", {"training.micro_batch": 2, "training.accumulation": 4})
+        self.shift(run, "accumulate", dict(zip(names, lower)))
         run.wait_for_step(run.status()["step"] + 5)
-        self.shift(run, "full", {"training.micro_batch": 4, "training.accumulation": 2})
+        self.shift(run, "full", dict(zip(names, full)))
         self.assertEqual(run.finish(), 0, run.said()[-3000:])
-        self.assertEqual(run.status()["step"], 8 * 40, "64 lines in batches of 8")
+        self.assertEqual(run.status()["step"], steps, run.said()[-3000:])
         said = run.said()
-        self.assertIn("set per_device_train_batch_size = 2 in the process; the script has 4", said)
-        self.assertIn("set gradient_accumulation_steps = 4 in the process; the script has 2", said)
+        for field, before, after in zip(("per_device_train_batch_size", "gradient_accumulation_steps"), full, lower):
+            self.assertIn("set {} = {} in the process; the script has {}".format(field, after, before), said)
         self.assertEqual(said.count("in the process"), 2, "nothing is set on full")
         for before, after in re.findall(r"loss ([\d.]+) → ([\d.]+)", said):
             self.assertLess(abs(float(before) - float(after)), 0.5, "the loss goes on")
+
+    def test_a_lora_by_trl_keeps_its_effective_batch_down_and_up(self):
+        # 64 lines in batches of 8.
+        self.check_down_and_up("sft.py", 8 * 40, (4, 2), (2, 4))
+
+    def test_the_trainer_keeps_its_effective_batch_down_and_up(self):
+        self.check_down_and_up("trainer.py", 10 * 40, (8, 1), (4, 2))
 
     def test_the_trainer_takes_every_knob_of_a_rung(self):
         run = self.start("trainer.py")

@@ -207,6 +207,9 @@ class Frameworks(unittest.TestCase):
         )
         self.assertEqual(run.status()["companion"]["grade"], "same_data")
         self.assertEqual(run.status()["companion"]["ignored"], [])
+        (length,) = glob.glob(os.path.join(run.folder, "runs", "kept-*", "length.json"))
+        with open(length, encoding="utf-8") as file:
+            self.assertEqual(json.load(file), 400)
         self.assertEqual(run.finish(), 0, run.said()[-3000:])
         self.assertIn("STEP 400", run.weights())
 

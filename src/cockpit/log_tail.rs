@@ -2,6 +2,7 @@
 //! codes stripped.
 
 use crate::store::worker_log::LogFiles;
+use crate::untrusted::escapes;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
@@ -60,10 +61,8 @@ pub fn strip_escapes(line: &str) -> String {
     let line = line.trim_end_matches('\r');
     let last = line.rsplit('\r').next().unwrap_or(line);
     let mut text = String::new();
-    let mut letters = last.chars().peekable();
-    while let Some(letter) = letters.next() {
+    for letter in String::from_utf8_lossy(&escapes::strip(last.as_bytes())).chars() {
         match letter {
-            '\u{1b}' => skip_sequence(&mut letters),
             '\t' => text.push_str("    "),
             letter if letter.is_control() => {}
             letter => text.push(letter),
@@ -73,22 +72,6 @@ pub fn strip_escapes(line: &str) -> String {
         }
     }
     text
-}
-
-fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match letters.next() {
-        // CSI: ends with a byte from @ to ~.
-        Some('[') => while letters.next().is_some_and(|letter| !('@'..='~').contains(&letter)) {},
-        // OSC: ends with BEL or ESC \.
-        Some(']') => {
-            while let Some(letter) = letters.next() {
-                if letter == '\u{7}' || (letter == '\u{1b}' && letters.next_if_eq(&'\\').is_some()) {
-                    break;
-                }
-            }
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]

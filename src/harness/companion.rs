@@ -63,6 +63,8 @@ pub struct Companion {
     pub(super) output: OutputSteps,
     /// When the process that reported the training went away.
     gone: Option<Instant>,
+    /// It ended by itself.
+    has_left: bool,
     /// The state for its containers.
     state: ContainerState,
     timer: SaveTimer,
@@ -96,6 +98,7 @@ impl Companion {
             first_has_ended: false,
             output: OutputSteps::default(),
             gone: None,
+            has_left: false,
             state,
             timer,
             publishing,
@@ -234,6 +237,7 @@ impl Harness {
                 self.progress.end_training(step);
                 self.keep_only_the_first_training();
             }
+            CompanionLine::Left => self.companion.has_left |= member.is_some() && member == self.companion.speaker,
             CompanionLine::Fingerprint(fingerprint) if self.args.purpose == Purpose::Trial => {
                 self.link.send(&Event::Command { news: CommandNews::Fingerprint(fingerprint) });
             }
@@ -320,7 +324,8 @@ impl Harness {
             }
         }
         let is_given_up = self.companion.gone.is_some_and(|gone| gone.elapsed() >= GIVEN_UP);
-        if is_given_up && !self.progress.training_has_ended() && !self.companion.stopping {
+        let has_ended = self.progress.training_has_ended() || self.companion.has_left;
+        if is_given_up && !has_ended && !self.companion.stopping {
             self.give_up_companion();
         }
         if self.companion.news.is_none() && !self.companion.reported.missed {

@@ -23,7 +23,9 @@ pub fn recall_counting(run: &RunDir) -> Option<Counting> {
 impl Harness {
     /// Writes down the last step of the run.
     pub(super) fn remember_length(&mut self) {
-        if self.args.purpose.is_temporary() {
+        // A script that takes all its steps once more prints another length than that of the run.
+        let takes_all_again = self.resume_check.counts_behind() > 0 && self.resume_check.known_length.is_some();
+        if self.args.purpose.is_temporary() || takes_all_again {
             return;
         }
         // Without it, `{steps_left}` needs the length in the run file.

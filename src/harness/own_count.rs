@@ -1,16 +1,15 @@
 //! The steps that a script counts itself: after a resume they go on, or they begin again. The run counts the updates that were
 //! made, so a count that begins again is laid behind the checkpoint.
 
-use super::HarnessArgs;
 use super::progress::trail::Trail;
 use super::resume_point::Chosen;
-use super::run_loop::Harness;
+use super::run_loop::{Harness, Report};
+use super::{HarnessArgs, earlier_outputs};
 use crate::config::command::{StepCount, names_rest};
 use crate::format::count;
 use crate::log_metrics::Reading;
 use crate::protocol::resumed::{Evidence, Printed, Resumed};
 use crate::protocol::worker::{Event, Level};
-use crate::store::adopted;
 use crate::untrusted::thread::run_beside;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -73,12 +72,15 @@ pub(super) fn lay_behind(reading: Cow<'_, Reading>, step: u64) -> Cow<'_, Readin
     Cow::Owned(Reading { step, total_steps, ..reading.into_owned() })
 }
 
-/// Returns the step of a checkpoint whose name has a number, in an attempt that counts anew behind a step: the nearer one to the
-/// step that had been taken when it was written.
+/// Returns the step of a checkpoint whose name has a number, in an attempt that counts anew behind a step. The name counts as the
+/// output does, or as the run; or it begins elsewhere, as where a script skips whole epochs: then the step that had been taken
+/// when the checkpoint was written decides.
 pub(super) fn place_number(number: u64, behind: u64, trail: &Trail, written: Duration) -> u64 {
     let own = number.saturating_add(behind);
-    let is_of_run = |at: u64| number > behind && at.abs_diff(number) < at.abs_diff(own);
-    if trail.find_step(written).is_some_and(is_of_run) { number } else { own }
+    let Some((taken, gap)) = trail.find_step_within(written) else { return own };
+    let of_run = Some(number).filter(|number| *number > behind);
+    let nearest = of_run.into_iter().chain([own]).min_by_key(|step| step.abs_diff(taken)).unwrap_or(own);
+    if nearest.abs_diff(taken) <= gap.saturating_mul(2) { nearest } else { taken }
 }
 
 impl Harness {
@@ -97,23 +99,18 @@ impl Harness {
         let [last, next] = [step, step + 1].map(count);
         let text = format!(
             "the script counts its steps from the beginning again after checkpoint {last}: its step 1 is step {next} of the run. \
-             Its next checkpoints have the names of those before, so they are copied"
+             Its next files have the names of those before, so checkpoints are copied"
         );
         self.link.send(&Event::Note { level: Level::Info, text });
-        self.copy_resume_point(step);
+        self.keep_earlier_outputs();
     }
 
-    /// Copies the checkpoint that the attempt resumed from, before the script writes another one in its place.
-    fn copy_resume_point(&self, step: u64) {
-        let run_dir = self.args.run_dir.path().to_owned();
-        let found =
-            adopted::list(&run_dir).into_iter().find(|adopted| adopted.step == step && adopted.copy_of.is_none());
-        if let Some(found) = found {
-            run_beside("copy", move || {
-                // In its place it stays usable until it is overwritten.
-                let _ = adopted::adopt_found(&run_dir, (step, found.samples), &found.path, true);
-            });
-        }
+    /// Copies the outputs of earlier attempts, before the script writes others in their place.
+    fn keep_earlier_outputs(&self) {
+        let (args, reports) = (self.args.clone(), self.reports.clone());
+        run_beside("copy", move || {
+            let _ = reports.send(Report::Kept(earlier_outputs::keep(&args)));
+        });
     }
 }
 
@@ -158,6 +155,7 @@ mod tests {
         assert_eq!(total(Some(40), 36), (Some(23), Some(40), 40), "it skipped a part of an epoch, and counts the rest");
         assert_eq!(total(Some(40), 20), (Some(23), Some(40), 40));
         assert_eq!(total(Some(90), 20), (Some(23), Some(40), 40), "a shorter one counts");
+        assert_eq!(total(Some(40), 40).1, Some(60), "it takes all its steps once more");
     }
 
     #[test]
@@ -183,5 +181,11 @@ mod tests {
         assert_eq!(place_number(10, 20, &trail, at(30)), 30);
         assert_eq!(place_number(40, 20, &trail, at(40)), 40, "these names count on");
         assert_eq!(place_number(40, 20, &trail, at(60)), 60);
+        assert_eq!(place_number(10, 20, &trail, at(26)), 26, "the name counts from the beginning of an epoch");
+        let mut sparse = Trail::default();
+        for step in [30, 40, 50] {
+            sparse.record(step, at(step));
+        }
+        assert_eq!(place_number(15, 20, &sparse, at(36)), 35, "every tenth step is printed");
     }
 }

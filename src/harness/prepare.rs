@@ -8,11 +8,11 @@ use super::companion_link::NewsQueue;
 use super::container_state::ContainerState;
 use super::copies::{Copies, write_files};
 use super::counting::{recall_counting, recall_length};
+use super::earlier_outputs::keep_before;
 use super::foreign::{self, Foreign};
 use super::hello::hello;
 use super::holder::Holder;
 use super::keeper_link::{FromKeeper, KeeperLink};
-use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::nodes::Nodes;
 use super::output_log::OutputLog;
@@ -22,11 +22,10 @@ use super::resume_check::ResumeCheck;
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
-use super::setup;
 use super::signals::Signals;
 use super::standby::Standby;
 use super::terminal::{Chunk, read_output};
-use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_file};
+use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, launch, setup, stderr_file};
 use crate::config::command::nodes::NodePlace;
 use crate::config::command::{AttemptContext, CommandLaunch, names_rest, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
@@ -162,6 +161,7 @@ fn choose_start(
     }
     if let Some(from) = from.as_ref().and_then(Chosen::script).filter(|_| !runs) {
         restore_original(args, from, notes)?;
+        notes.extend(keep_before(args));
     }
     Ok((from, context))
 }

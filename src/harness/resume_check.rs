@@ -3,7 +3,7 @@
 
 use super::counting::{recall_counting, recall_length};
 use super::own_count::{OwnCount, lay_behind};
-use super::prepare::output_patterns;
+use super::prepare::{output_patterns, size_of};
 use super::resume_point::Chosen;
 use super::run_loop::Harness;
 use super::{HarnessArgs, progress};
@@ -38,6 +38,8 @@ pub struct ResumeCheck {
     has_stepped: bool,
     /// The last step of the run, as an earlier attempt printed it.
     length: Option<u64>,
+    /// The same, or else as the run file says it.
+    pub(super) known_length: Option<u64>,
     /// Steps and samples by which a companion is wrong that counts on from the checkpoint asked for.
     renumbered: Option<Renumbered>,
 }
@@ -77,6 +79,7 @@ impl ResumeCheck {
         let length = recall_length(&args.run_dir);
         Self {
             length,
+            known_length: size_of(args).2.or(length),
             evidence: Evidence { asked, others, before, counts_anew: count.restarts(), ..Evidence::default() },
             count,
             checkpoints: checkpoints.into_iter().map(place).collect(),
@@ -89,7 +92,7 @@ impl ResumeCheck {
     #[cfg(test)]
     pub(super) fn at(step: u64, count: StepCount, length: Option<u64>) -> Self {
         let judged = Some(Resumed::Verified { step, file: None });
-        Self { judged, length, count: OwnCount::known(count), ..Self::default() }
+        Self { judged, length, known_length: length, count: OwnCount::known(count), ..Self::default() }
     }
 
     /// Returns the step behind which the script's own count is laid; 0 if it counts as the run does.
@@ -100,14 +103,17 @@ impl ResumeCheck {
     /// Returns the last step of the run for that of the script.
     pub(super) fn total_on_clock(&self, total: u64) -> u64 {
         let total = self.count.total_on_clock(total, self.counts_behind());
-        // A resume does not lengthen a run: some scripts print what is left, others all of it, and some a part.
         self.length.map_or(total, |length| total.min(length))
     }
 
     /// Returns a reading with the step of the run.
     pub(super) fn lay_behind<'a>(&self, reading: Cow<'a, Reading>) -> Cow<'a, Reading> {
+        let own_total = reading.total_steps;
         let laid = lay_behind(reading, self.counts_behind());
-        match laid.total_steps.zip(self.length).filter(|_| self.counts_behind() > 0) {
+        // Some scripts print what is left, and some a part of an epoch more. One that prints no less than before takes all its
+        // steps once more.
+        let prints_rest = own_total.zip(self.known_length).is_some_and(|(own, length)| own < length);
+        match laid.total_steps.zip(self.known_length).filter(|_| prints_rest && self.counts_behind() > 0) {
             Some((total, length)) if total > length => {
                 Cow::Owned(Reading { total_steps: Some(length), ..laid.into_owned() })
             }
@@ -256,9 +262,10 @@ impl Harness {
             let (from, to) = ((asked, self.hello.position.samples), (step, samples));
             self.resume_check.renumbered = Some(Renumbered { from, to });
         }
-        let is_rest = |total: u64| self.resume_check.count.total_on_clock(total.saturating_sub(asked), step);
         if self.resume_check.count.restarts() {
-            self.progress.total = self.progress.total.map(is_rest);
+            let is_rest = |total: u64| self.resume_check.count.total_on_clock(total.saturating_sub(asked), step);
+            let known = self.resume_check.known_length.map(|length| self.resume_check.total_on_clock(length));
+            self.progress.total = known.or(self.progress.total.map(is_rest));
         }
         self.hello.resumed_from = Some(step).filter(|step| *step > 0);
         self.hello.position.samples = samples;

@@ -92,6 +92,8 @@ pub enum Report {
     Published(Box<Published>),
     /// All processes have ended except these.
     Ended(Vec<Process>),
+    /// The outputs of earlier attempts were copied; with what is said of it.
+    Kept(Option<String>),
     /// The adopted process is gone.
     Gone,
     /// The launcher had its time to end the other ranks.
@@ -285,6 +287,11 @@ impl Harness {
                 }
                 self.reap();
                 self.look_once_over();
+            }
+            Report::Kept(text) => {
+                if let Some(text) = text {
+                    self.link.send(&Event::Note { level: Level::Info, text });
+                }
             }
             Report::Gone => {
                 self.exit = Some(Exit::of_command(None, None));

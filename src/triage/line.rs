@@ -1,5 +1,6 @@
 //! Lines of a log: read in bounded memory, without colours.
 
+use crate::untrusted::escapes;
 use std::borrow::Cow;
 use std::io::{self, BufRead};
 
@@ -34,26 +35,16 @@ pub(super) fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resul
     }
 }
 
-/// Returns a line without colours.
+/// Returns a line without what was meant for a terminal.
 pub(super) fn plain(line: &[u8]) -> Cow<'_, [u8]> {
     let is_plain = !line.iter().any(|byte| matches!(byte, 0 | 0x1b)) && line.last() != Some(&b'\r');
-    if is_plain { Cow::Borrowed(line) } else { Cow::Owned(strip_colours(line)) }
+    if is_plain { Cow::Borrowed(line) } else { Cow::Owned(strip_terminal(line)) }
 }
 
-/// Strips terminal colour sequences from a line.
-pub(super) fn strip_colours(line: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(line.len());
-    let mut bytes = line.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        match (byte, bytes.peek()) {
-            (0x1b, Some(b'[')) => {
-                bytes.next();
-                while bytes.next().is_some_and(|byte| !(0x40..=0x7e).contains(&byte)) {}
-            }
-            (0, _) => {}
-            _ => plain.push(byte),
-        }
-    }
+/// Strips escape sequences, zero bytes and the carriage returns at the end.
+pub(super) fn strip_terminal(line: &[u8]) -> Vec<u8> {
+    let mut plain = escapes::strip(line).into_owned();
+    plain.retain(|byte| *byte != 0);
     while plain.last() == Some(&b'\r') {
         plain.pop();
     }

@@ -2,7 +2,7 @@
 //!
 //! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
 
-use super::line::{next_line, strip_colours};
+use super::line::{next_line, strip_terminal};
 use regex::{Captures, Regex};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -237,7 +237,7 @@ fn raise_peak(peaks: &mut BTreeMap<(Figure, Option<String>), Reading>, reading: 
 #[must_use]
 pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     let Some(known) = KNOWN.as_ref().filter(|known| known.any.is_match(line)) else { return Vec::new() };
-    let plain = strip_colours(line);
+    let plain = strip_terminal(line);
     // A progress bar redraws itself within one line: its last drawing counts.
     let last = plain.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
     let text = String::from_utf8_lossy(last);

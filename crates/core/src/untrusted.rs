@@ -4,6 +4,7 @@
 //! ```text
 //! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
 //! text ─ text ─▶ the same text, without anything a terminal would interpret
+//! output ─ escapes ─▶ its text, without colours, hyperlinks and cursor moves
 //! command line ─ words ─▶ its words, as a shell splits them, and where they end
 //! pattern ─ glob ─▶ the paths that match, within a bounded search
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
@@ -19,6 +20,7 @@ pub mod accept;
 pub mod checksum;
 pub mod child;
 pub mod database;
+pub mod escapes;
 pub mod file;
 pub mod glob;
 pub mod peer;

@@ -16,6 +16,8 @@ from downshift_cockpit.rate_in_force import RateInForce
 _loop = None
 # Some wrappers of optimizers hide their steps, and nothing would ever take the losses.
 MOST_LOSSES = 4096
+# Batches whose samples are counted: among them is one that is no rest.
+MEASURED = 64
 
 
 def install(module):
@@ -95,7 +97,8 @@ class AccelerateLoop:
         self.step, self.samples = resume.get("step") or 0, resume.get("samples") or 0
         self.losses, self.norm, self.accelerator, self.bad, self.rate, self.value = [], None, None, None, None, None
         self._faults, self._due = Faults.of(companion), NOTHING
-        self._counted = self._micro_batch = None
+        self._counted = self._micro_batch = self._most_samples = self._introduced = None
+        self._measured = 0
         self._rate = RateInForce(companion.knob("optimizer.lr"))
         self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
@@ -117,6 +120,9 @@ class AccelerateLoop:
     def train(self):
         """Notes that the script trains on the batch that it was given last."""
         self.has_trained = self._has_begun = True
+        if self._measured < MEASURED:
+            self._measured += 1
+            self._most_samples = max(self._most_samples or 0, accelerate_kept.samples_in_batch() or 0) or None
         if self.kept is not None:
             self.kept.trained()
 
@@ -199,20 +205,26 @@ class AccelerateLoop:
         return None if loss is None else float(loss), None if norm is None else float(norm)
 
     def _introduce(self, optimizer):
-        """Introduces the loop, and again when the rate in force has become clear."""
-        if not self._rate.observe(optimizer) and self._micro_batch is not None:
+        """Introduces the loop, and again when the rate or the batch in force has become clear."""
+        self._rate.observe(optimizer)
+        now = (self._rate.value, self._most_samples)
+        if now == self._introduced:
             return
+        self._introduced = now
         found = knobs.of_accelerator(self.accelerator) if self.accelerator is not None else {}
-        found["optimizer.lr"] = self._rate.value
-        self._micro_batch = found.get("training.micro_batch") or 0
+        declared, wanted = found.get("training.micro_batch"), self.companion.knob("training.micro_batch")
+        in_force = knobs.micro_batch(declared, self._most_samples, knobs.as_number(wanted))
+        self._micro_batch = int(in_force or wanted or self._most_samples or 0)
         if self.kept is not None and not self.kept.tracks:
             self._obstacle, self.kept = self.kept.limits or "its batches come from no prepared loader", None
         self.report.framework = "accelerate" if self.kept is None else "accelerate_loop"
         self.has_schedule = "initial_lr" in optimizer.param_groups[0]
         parameters = gradients.Gradients([optimizer]).parameters()
+        resume = self._describe_resume(found)
         self.report.hello(
-            guards=optimizer.scaler is None, parameters=report.count_parameters(parameters), knobs=found, counts_skips=True,
-            **self._describe_resume(found),
+            guards=optimizer.scaler is None, parameters=report.count_parameters(parameters), counts_skips=True,
+            knobs={**found, "optimizer.lr": self._rate.value, "training.micro_batch": in_force},
+            measured=[] if in_force == declared else ["training.micro_batch"], **resume,
         )  # fmt: skip
         self.report.record_modules()
 

@@ -14,15 +14,18 @@ import json
 import os
 import shutil
 
-from downshift_cockpit import blame, border, fetch, knobs, order, report
+from downshift_cockpit import batch_content, blame, border, fetch, knobs, order, report
 from downshift_cockpit.accelerate_passes import Pass, Seeding, base_sampler, count_skipped, describe_limits
 from downshift_cockpit.excepthook import CheckpointError
+from downshift_cockpit.next_batch import NextBatch
 
 FILE = "downshift.json"
 KEPT = 3
 
 # The state that the script loaded: its path and the position beside it.
 _loaded = None
+# The samples in the newest batch of any prepared loader, if they can be counted.
+_samples = None
 _find_loop = None
 _accelerators = []
 
@@ -44,9 +47,22 @@ def _hook_loader(kind):
     @functools.wraps(original)
     def __iter__(self):
         kept = _keep(self)
-        return original(self) if kept is None else kept.iterate(self, original)
+        return _count(original(self) if kept is None else kept.iterate(self, original))
 
     kind.__iter__ = __iter__
+
+
+def _count(batches):
+    """Passes batches on, and counts the samples in each."""
+    global _samples
+    for batch in batches:
+        _samples = batch_content.count_samples(batch)
+        yield batch
+
+
+def samples_in_batch():
+    """Returns the number of samples in the newest batch, or none if it cannot be counted."""
+    return _samples
 
 
 def _keep(loader):
@@ -113,6 +129,7 @@ class Kept:
         # The pass of the newest batch, the one that the script trains on, and its data set.
         self._newest = self._training = self._dataset = None
         self._border = self._plan = None
+        self._next = NextBatch(loop.companion.run_dir)
         self._is_resumed = self._restarts = False
         # Where the script passes over batches itself: those that it has been given after the first step, if it is right.
         self._wanted = None
@@ -129,6 +146,7 @@ class Kept:
         self._training = self._newest
         if self._training is not None:
             self._dataset = self._training.loader.dataset
+            self._next.trains_on(self._training)
 
     # Passes.
 
@@ -153,6 +171,7 @@ class Kept:
                 return
             begun.served += 1
             self._newest = begun
+            self._next.look_at(begun, loader.dataset is self._dataset)
             yield batch
             while begun.held and not self.loop.has_trained:
                 # The script passes over batches by `continue`; it is to train on this one.
@@ -218,6 +237,7 @@ class Kept:
             self.resumed_from = resume.get("step")
             return
         self.notes, self.resumed_from = notes, notes["step"]
+        self._next.expect(notes)
         self.loop.step, self.loop.samples = notes["step"], notes["samples"]
         # The count of micro-batches: a border is where it begins, whatever the accumulation is now.
         self.accelerator.step = 0
@@ -244,10 +264,8 @@ class Kept:
         """Returns the grade of the resume, and what differs."""
         if self.notes is None:
             return ("script", "the state was written without downshift") if self.companion.resume else ("exact", None)
-        before = self.notes["knobs"]
-        for name in ("training.micro_batch", "training.accumulation", "training.precision"):
-            if name in before and before[name] != in_force.get(name):
-                return "same_data", "{} changed from {} to {}".format(name, before[name], in_force.get(name))
+        before, names = self.notes["knobs"], ("training.micro_batch", "training.accumulation", "training.precision")
+        changed = [name for name in names if name in before and before[name] != in_force.get(name)]
         if self.notes["seed"] != self.seeding.seed:
             return "script", "the seed changed: the order of the data differs"
         more = 0 if self._wanted is None else self._training.served - self._wanted
@@ -256,6 +274,12 @@ class Kept:
                 "the script itself passed over {} batches too few"
             )
             return "script", message.format(abs(more))
+        # Batches of another size cannot be compared.
+        doubt = None if "training.micro_batch" in changed else self._next.doubt
+        if doubt is not None:
+            return "script", doubt
+        for name in changed:
+            return "same_data", "{} changed from {} to {}".format(name, before[name], in_force.get(name))
         if self._restarts:
             return "same_data", "the script counts its epochs from the beginning again"
         if not self.accelerator._schedulers and self.loop.has_schedule:
@@ -318,7 +342,7 @@ class Kept:
                 "step": self.loop.step, "samples": self.loop.samples, "pass": begun.number, "served": begun.served,
                 "loader": next(at for at, dataset in enumerate(datasets) if dataset is begun.loader.dataset),
                 "iteration": begun.iteration, "batch_size": knobs.batch_size(begun.loader), "seed": self.seeding.seed,
-                "knobs": knobs.of_accelerator(self.accelerator), "ordered": ordered,
+                "knobs": knobs.of_accelerator(self.accelerator), "ordered": ordered, **self._next.describe(begun),
             }  # fmt: skip
             partial = os.path.join(folder, FILE + ".new")
             with open(partial, "w", encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downshift_cockpit import fetch
+from downshift_cockpit import batch_content, fetch
 
 
 class Seeding(fetch.Seeding):
@@ -26,6 +26,9 @@ class Seeding(fetch.Seeding):
         self._begun = None
         return (self.seed, 0, self._passes[id(loader.dataset)][1])
 
+    def keeps_batches(self, loader):
+        return True
+
 
 class Pass:
     """A pass that the script iterates, and the batches that it was given."""
@@ -35,6 +38,25 @@ class Pass:
         self.iteration = loader.iteration
         # How often the first batch is handed out again until the script trains on it.
         self.held = held
+        # The digest of the batch that is handed out.
+        self.digest = None
+
+    def look_at_batch(self):
+        """Looks at the batch that is about to be handed out: afterwards the script may change it."""
+        batch = self._newest()[0]
+        self.digest = None if batch is None else batch_content.digest(batch)
+
+    def digest_of_next(self):
+        """Returns the digest of the batch behind the one that was handed out; none at the end of a pass."""
+        batch = self._newest()[1]
+        return None if batch is None else batch_content.digest(batch)
+
+    def _newest(self):
+        """Returns the batch that accelerate hands out and the next one, which it has fetched ahead."""
+        kept = fetch.newest_batches(self.loader.base_dataloader)
+        if self.loader.end_of_dataloader:
+            kept.append(None)
+        return kept[-2:] if len(kept) > 1 else (None, None)
 
 
 def describe_limits(loader):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import sys
 import weakref
 
@@ -52,6 +53,10 @@ class Seeding:
 
     def batch_size_changed(self, before, now, exact):
         """Called when a loader continues with another batch size, from the same sample if `exact`."""
+
+    def keeps_batches(self, loader):
+        """Reports whether the newest two batches of the pass over `loader` that begins are kept."""
+        return False
 
     def recorder(self, loader):
         """Returns where the pass over `loader` that begins records its ids, or none."""
@@ -98,6 +103,16 @@ def describe_limits(dataset):
     return None
 
 
+def newest_batches(loader):
+    """Returns the newest batches of the pass over a loader, the newest last, as far as they are kept."""
+    begun = loader.__dict__.get("_downshift_iterator", _nothing)()
+    return list(getattr(begun, "_downshift_newest", None) or ())
+
+
+def _nothing():
+    return None
+
+
 class Indices(list):
     """The indices of a batch, with the key of their pass. It travels to loader processes."""
 
@@ -113,7 +128,7 @@ def install(module):
 
 
 def _hook_iterator(iterator):
-    init, reset, next_index = iterator.__init__, iterator._reset, iterator._next_index
+    init, reset, next_index, next_batch = iterator.__init__, iterator._reset, iterator._next_index, iterator.__next__
 
     def __init__(self, loader):
         if _state is None:
@@ -144,7 +159,15 @@ def _hook_iterator(iterator):
                 index = next_index(self)
         return _tag(index, key, self._downshift_recorder)
 
-    iterator.__init__, iterator._reset, iterator._next_index = __init__, _reset, _next_index
+    @functools.wraps(next_batch)
+    def __next__(self):
+        batch = next_batch(self)
+        newest = self.__dict__.get("_downshift_newest")
+        if newest is not None:
+            newest.append(batch)
+        return batch
+
+    iterator.__init__, iterator._reset, iterator._next_index, iterator.__next__ = __init__, _reset, _next_index, __next__
 
 
 def _begin_pass(self, loader):
@@ -157,6 +180,7 @@ def _begin_pass(self, loader):
         self._downshift, self._downshift_served = _state.key_of(loader), 0
     self._downshift_begun = False
     self._downshift_recorder = _state.recorder(loader)
+    self._downshift_newest = collections.deque(maxlen=2) if _state.keeps_batches(loader) else None
     loader.__dict__["_downshift_iterator"] = weakref.ref(self)
 
 

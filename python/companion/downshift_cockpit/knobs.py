@@ -73,6 +73,14 @@ def batch_size(loader):
     return None
 
 
+def micro_batch(declared, measured, wanted):
+    """Returns the micro-batch in force of a loader that declares one size, while its largest batch had another one. A loader of
+    single items may serve whole batches that its data set makes. One below the rung's size may be the rest of an epoch."""
+    if declared != 1 or measured == 1:
+        return declared
+    return None if measured is None or measured < (wanted or 0) else measured
+
+
 def initial_rate(optimizer):
     """Returns the rate that the optimizer was made with: a scheduler changes `lr` and keeps it as `initial_lr`."""
     group = optimizer.param_groups[0]

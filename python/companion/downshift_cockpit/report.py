@@ -103,7 +103,7 @@ class Report:
             "python": platform.python_version(), "torch": version_of("torch"), "framework": self.framework,
             "version": self.version, "grade": "none", "reason": None, "saves": False, "guards": False,
             "parameters": None, "resumed_from": None, "samples": 0, "total_steps": None, "epoch_units": None,
-            "total_units": None, "unit": "samples", "knobs": {}, "counts_skips": False,
+            "total_units": None, "unit": "samples", "knobs": {}, "measured": [], "counts_skips": False,
         }  # fmt: skip
         hello.update(values)
         for name, offset in (("total_steps", self.step_offset), ("total_units", self.sample_offset)):

@@ -174,8 +174,14 @@ class Companion:
         except Exception:
             self.asleep = True
             return None
-        atexit.register(self.flush)
+        atexit.register(self._leave)
         return self._line
+
+    def _leave(self):
+        """Says that the process ends by itself, unless by an exception: then its line does not break off."""
+        if getattr(sys, "last_value", None) is None:
+            self.send({"event": "left"})
+        self.flush()
 
     def _sleep_after_fork(self):
         self.asleep = True

@@ -45,7 +45,11 @@ impl Harness {
             self.companion.state.collect();
         }
         if !self.trusts_output_over(&introduction) {
+            let total = self.progress.total;
             self.progress.follow(&introduction);
+            if self.progress.total != total {
+                self.remember_length();
+            }
         }
         self.observe_restored(&introduction);
         self.complete_hello(&introduction);
@@ -57,7 +61,7 @@ impl Harness {
         let is_command = member.process.here() == Some(self.command.pid) && self.nodes.is_none();
         news.imports_ahead = is_command && news::can_import_ahead(&introduction, program);
         self.companion.introduction = Some(introduction);
-        self.companion.speaker = Some(member);
+        (self.companion.speaker, self.companion.has_left) = (Some(member), false);
         if self.companion.news.as_ref() != Some(&news) {
             if let Err(error) = KnownCompanion::record(&self.args.run_dir, &news) {
                 self.warn(format!("downshift's helper in the script cannot be recorded in the run directory: {error}"));

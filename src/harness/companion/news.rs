@@ -21,7 +21,8 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value, before: Option
     let differs = |(name, in_force): (&String, &Value)| {
         let rung = find_knob(knobs, name)?;
         let is_stuck = note_seen(&mut seen, name, rung, in_force);
-        let is_ignored = !is_same(rung, in_force) && (is_stuck || !RELATIVE.contains(&name.as_str()));
+        let is_relative = RELATIVE.contains(&name.as_str()) || introduction.measured.contains(name);
+        let is_ignored = !is_same(rung, in_force) && (is_stuck || !is_relative);
         is_ignored.then(|| IgnoredKnob { name: name.clone(), rung: rung.clone(), in_force: in_force.clone() })
     };
     let ignored = introduction.knobs.iter().filter_map(differs).collect();
@@ -99,6 +100,21 @@ mod tests {
             news.ignored.iter().map(|knob| (knob.name.as_str(), &knob.rung, &knob.in_force)).collect();
         assert_eq!(ignored, [("training.micro_batch", &json!(2), &json!(4))], "the file writes no accumulation");
         assert_eq!(news.knobs.len(), 4);
+    }
+
+    #[test]
+    fn a_batch_that_was_measured_is_ignored_once_it_stays_while_the_rung_changes() {
+        let mut news = None;
+        for (rung, in_force, ignored) in [(8, json!(null), 0), (2, json!(4), 0), (1, json!(4), 1), (4, json!(4), 0)] {
+            let introduction: Introduction = serde_json::from_value(json!({
+                "protocol": 1, "pid": 1, "framework": "accelerate_loop", "grade": "exact",
+                "knobs": {"training.micro_batch": in_force}, "measured": ["training.micro_batch"],
+            }))
+            .unwrap();
+            let found = news_of(&introduction, &json!({"training": {"micro_batch": rung}}), news.as_ref());
+            assert_eq!(found.ignored.len(), ignored, "{rung}");
+            news = Some(found);
+        }
     }
 
     #[test]

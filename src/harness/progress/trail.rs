@@ -93,6 +93,16 @@ impl Trail {
         number < before / 2 && before - number > 2 * gap + NEAR
     }
 
+    /// Returns the step that had been taken at a time, and the steps between two that were recorded around it.
+    #[must_use]
+    pub fn find_step_within(&self, at: Duration) -> Option<(u64, u64)> {
+        let step = self.find_step(at)?;
+        let behind =
+            self.steps.partition_point(|(time, _)| *time < at).clamp(1, self.steps.len().saturating_sub(1).max(1));
+        let gap = self.steps.get(behind).map_or(1, |(_, later)| later - self.steps[behind - 1].1);
+        Some((step, gap.max(1)))
+    }
+
     /// Returns the step that had been taken at a time; none if that is not remembered. Among those that it may be, a round
     /// number is the likeliest: scripts save every 10 or 100 steps.
     #[must_use]

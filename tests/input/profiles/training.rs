@@ -67,7 +67,7 @@ fn a_typed_command_has_the_checkpoints_and_the_resume_of_its_profile() {
     let command = run.run().unwrap().command.unwrap();
     assert_eq!(command.checkpoints.unwrap().pattern, "out/*-state");
     let resume = command.resume.unwrap().arguments;
-    assert_eq!(resume, ["--resume={checkpoint}", "--skip_until_initial_step"]);
+    assert_eq!(resume, ["--resume={checkpoint}", "--skip_until_initial_step", "--initial_step={step}"]);
     fs::write(place.dir.path().join("enough"), "").unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(0));
 }
@@ -89,7 +89,7 @@ fn full_starts_the_command_as_typed_and_a_rung_sets_the_batch_of_the_data_set() 
     let rung = seen().lines().last().unwrap().to_owned();
     assert!(rung.ends_with("batch_size = 2 # fits"), "{rung}");
     // Its next states have the names of those before, so they are copied.
-    for word in ["/adopted/files-", "', '--skip_until_initial_step']"] {
+    for word in ["/adopted/files-", "', '--skip_until_initial_step', '--initial_step="] {
         assert!(rung.contains(word), "{word}: {rung}");
     }
     assert!(!journal_says(&run, "cannot start"));

@@ -10,7 +10,7 @@ use std::fs;
 use std::process::Child;
 
 /// Trains `--steps` more, from the state in `--resume`. Its step and the names of its checkpoints begin at 1 each time, and it saves
-/// where its earlier checkpoints lie. `updates` has the truth: the updates of the model, one a line.
+/// where its earlier checkpoints lie, with weights beside each. `updates` has the truth: the updates of the model, one a line.
 const COUNTS_ANEW: &str = r#"name: anew
 task: command
 command: [sh, "{attempt_dir}/train.sh", "--steps={training.steps}"]
@@ -41,6 +41,7 @@ files:
         rm -rf "$OUT/save" "$OUT/checkpoint-$own"
         mkdir "$OUT/checkpoint-$own"
         echo $model > "$OUT/checkpoint-$own/state"
+        echo $model > "$OUT/weights-$own.bin"
       fi
       sleep 0.05
     done
@@ -94,10 +95,40 @@ fn a_count_that_begins_again_is_seen_and_the_run_counts_updates() {
     let truth = |path: &std::path::Path| fs::read_to_string(path.join("state")).unwrap().trim().parse::<u64>().unwrap();
     let known = adopted::list(run.path());
     assert!(known.len() > 4, "{known:#?}");
-    for checkpoint in known.iter().filter(|known| known.step >= 40) {
+    for checkpoint in &known {
         assert!(checkpoint.verify().is_ok(), "{checkpoint:#?}");
         assert_eq!(truth(&checkpoint.path), checkpoint.step, "its name has come again: {checkpoint:#?}");
     }
+    // Those of the first attempt are replaced, and their copies are not.
+    let weights = |path: &str| fs::read_to_string(run.file(path)).unwrap();
+    assert_eq!((weights("out/weights-20.bin"), weights("out/weights-40.bin")), ("60\n".to_owned(), "80\n".to_owned()));
+    let earlier = ["earlier/attempt-1/weights-20.bin", "earlier/attempt-1/weights-40.bin"].map(weights);
+    assert_eq!(earlier, ["20\n".to_owned(), "40\n".to_owned()], "{:#?}", journal(&run));
+    assert!(journal_says(&run, "outputs of earlier attempts are copied"), "{:#?}", journal(&run));
+}
+
+#[test]
+fn a_script_that_skips_whole_epochs_names_its_checkpoints_by_another_count() {
+    // Its bar counts the rest from 0; its names count from the beginning of the epoch of 16 steps in which it goes on: 28, 48, 68.
+    let skips = COUNTS_ANEW
+        .replace("    own=0\n", "    own=0; name=$((model % 16)); steps=$((steps - model + name))\n")
+        .replace("      own=$((own + 1))\n", "      own=$((own + 1)); name=$((name + 1))\n")
+        .replace("while [ $own -lt $steps ]", "while [ $name -lt $steps ]")
+        .replace("echo \"step $own loss", "echo \"step $own/$steps loss")
+        .replace("checkpoint-$own", "checkpoint-$name")
+        .replace("weights-$own", "weights-$name");
+    let (place, mut child, run) = start(&skips);
+    kill_script(&run, 40);
+    let status = wait_status(&run, "steps behind the resume", |status| status.step > 44);
+    assert_eq!(status.total_steps, Some(100), "the run file says it: {:#?}", journal(&run));
+    assert_eq!(wait_finish(&place, &mut child, &run), (100, Some(100)), "{:#?}", journal(&run));
+    let updates = updates(&run);
+    assert_eq!(updates.last(), Some(&100), "{updates:?}");
+    let known = adopted::list(run.path());
+    let steps: Vec<u64> = known.iter().map(|known| known.step).collect();
+    // Read off the lines around it, a step is known give or take one.
+    let is_near = |(found, wanted): (&u64, u64)| found.abs_diff(wanted) <= 1;
+    assert!(steps.len() == 5 && steps.iter().zip([100, 80, 60, 40, 20]).all(is_near), "{known:#?}");
 }
 
 #[test]

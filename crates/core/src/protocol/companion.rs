@@ -53,6 +53,8 @@ pub enum CompanionLine {
         /// The last step.
         step: u64,
     },
+    /// The process ends by itself: its connection does not break off.
+    Left,
     /// A fingerprint of a step, in a trial.
     Fingerprint(Fingerprint),
     /// The newest collective operation of a rank, as it was asked for.
@@ -125,6 +127,9 @@ pub struct Introduction {
     /// Values in force, by the dotted names of run files.
     #[serde(default)]
     pub knobs: BTreeMap<String, Value>,
+    /// Those of them that were measured: they say that the script ignores the rung only if they stay when it changes.
+    #[serde(default)]
+    pub measured: Vec<String>,
     /// The signal on which it writes the stacks of its threads.
     #[serde(default)]
     pub stacks_signal: Option<i32>,

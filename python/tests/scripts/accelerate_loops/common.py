@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import os
+import random
 import time
 
 import torch
@@ -23,6 +24,41 @@ class Pictures(torch.utils.data.Dataset):
         return self.values[index] + 0.1 * torch.randn(16)
 
 
+class Buckets(torch.utils.data.Dataset):
+    """Items are whole batches. At each new epoch the data set shuffles once more what the epochs before have left."""
+
+    def __init__(self, count, batch_size):
+        self.pictures, self.batch_size, self.epoch = Pictures(count), batch_size, 0
+        self.order = list(range(count))
+        self.shuffle()
+
+    def shuffle(self):
+        random.seed(9 + self.epoch)
+        random.shuffle(self.order)
+
+    def go_to(self, epoch):
+        for self.epoch in range(self.epoch + 1, epoch + 1):
+            self.shuffle()
+
+    def __len__(self):
+        return -(-len(self.order) // self.batch_size)
+
+    def __getitem__(self, index):
+        chosen = self.order[index * self.batch_size : (index + 1) * self.batch_size]
+        return torch.stack([self.pictures[number] for number in chosen])
+
+
+class Collate:
+    """Tells the data set which epoch it is, behind the batch that it has made."""
+
+    def __init__(self, epoch, dataset):
+        self.epoch, self.dataset = epoch, dataset
+
+    def __call__(self, items):
+        self.dataset.go_to(self.epoch.value)
+        return items[0]
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--train_batch_size", type=int, default=4)
@@ -32,16 +68,21 @@ def arguments():
     parser.add_argument("--save_every_n_steps", type=int, default=1000)
     parser.add_argument("--count", type=int, default=42)
     parser.add_argument("--pause", type=float, default=0.02)
+    parser.add_argument("--buckets", action="store_true", help="a data set of whole batches, which shuffles itself")
     return parser
 
 
-def build(args):
+def build(args, epoch=None):
     set_seed(1)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=args.gradient_accumulation_steps)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
-    loader = torch.utils.data.DataLoader(Pictures(args.count), batch_size=args.train_batch_size, shuffle=True)
+    if args.buckets:
+        dataset = Buckets(args.count, args.train_batch_size)
+        loader = torch.utils.data.DataLoader(dataset, batch_size=1, shuffle=True, collate_fn=Collate(epoch, dataset))
+    else:
+        loader = torch.utils.data.DataLoader(Pictures(args.count), batch_size=args.train_batch_size, shuffle=True)
     return accelerator, *accelerator.prepare(model, optimizer, loader, schedule)
 
 

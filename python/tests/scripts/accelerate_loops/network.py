@@ -2,6 +2,7 @@
 
 import json
 import math
+import multiprocessing
 import os
 
 from common import arguments, build, finish, save, train
@@ -10,8 +11,10 @@ from tqdm import tqdm
 parser = arguments()
 parser.add_argument("--resume")
 parser.add_argument("--skip_until_initial_step", action="store_true")
+parser.add_argument("--initial_step", type=int, help="wins over the step in the state")
 args = parser.parse_args()
-accelerator, model, optimizer, loader, schedule = build(args)
+current_epoch = multiprocessing.Value("i", 0)
+accelerator, model, optimizer, loader, schedule = build(args, current_epoch)
 current, known = [0], [None]
 
 
@@ -31,7 +34,7 @@ accelerator.register_load_state_pre_hook(load_hook)
 if args.resume:
     accelerator.load_state(args.resume)
 epochs = math.ceil(args.max_train_steps / math.ceil(len(loader) / args.gradient_accumulation_steps))
-initial, first, step = known[0] or 0, 0, 0
+initial, first, step = known[0] or 0 if args.initial_step is None else args.initial_step, 0, 0
 if initial > 0 and args.skip_until_initial_step:
     initial *= args.gradient_accumulation_steps
     first = initial // len(loader)
@@ -41,6 +44,7 @@ else:
     initial = 0
 bar = tqdm(range(args.max_train_steps - step), smoothing=0, desc="steps")
 for epoch in range(first, epochs):
+    current_epoch.value = epoch + 1
     skipped = None
     if initial > 0:
         skipped = accelerator.skip_first_batches(loader, initial - 1)
