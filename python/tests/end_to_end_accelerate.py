@@ -33,7 +33,7 @@ training: {{ micro_batch: 4, accumulation: 2, steps: {steps} }}
 ladder:
   - {{ name: segments, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: "expandable_segments:True" }} }}
 checkpoint: {{ every: 5 steps }}
-# It is killed more often than a training that is worth its restarts.
+# The test kills it more often than the usual limits allow.
 watch: {{ restarts_without_progress: 1000, restarts_in_window: 100000 }}
 {rest}
 """

@@ -191,8 +191,8 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     line!("\nresume: {}", level.meaning());
     if level == Level::Command {
         line!(
-            "it would continue exactly with Hugging Face's Trainer, Lightning or accelerate, or once four lines of its PyTorch loop call \
-             `downshift.attach`; `downshift init` writes them into a new run file"
+            "it would continue exactly with Hugging Face's Trainer, Lightning or accelerate, or with four more lines in its PyTorch loop; \
+             `downshift init` writes them into a new run file"
         );
     }
     note_lost_files(command);

@@ -129,7 +129,7 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let constants = find_constants(&found, &mut declared)?;
     let may_have_more = !found.program.as_ref().is_some_and(Program::reads_no_arguments);
     let knows_none = declared.flags.is_empty() && constants.is_empty() && !names_settings(&found);
-    if knows_none && may_have_more && profile.is_none() {
+    if knows_none && (may_have_more || args.run_help) && profile.is_none() {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
     let proposal = study(&found, &mut declared, profile, Path::new(""))?;

@@ -94,10 +94,10 @@ fn explain_command(word: &str, command: &Command) -> String {
     let path = Path::new(word);
     let ending = path.extension().unwrap_or_default();
     if shipped::run_file(path).is_some() || ending == "yaml" || ending == "yml" {
-        return format!("`{shown}` is a run file, not a command; start it with: downshift run {shown}");
+        return format!("`{shown}` is a run file, not a command; start it with `downshift run {shown}`");
     }
     if is_script(path) {
-        return format!("`{shown}` is a script, not a command; start it with: downshift run -- python {shown}");
+        return format!("`{shown}` is a script, not a command; start it with `downshift run -- python {shown}`");
     }
     let names: Vec<&str> =
         command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
@@ -105,7 +105,7 @@ fn explain_command(word: &str, command: &Command) -> String {
     match synonym.or_else(|| nearest(word, &names)) {
         Some(near) => format!("unknown command `{shown}`; did you mean `{near}`?"),
         None if is_program(word) => {
-            format!("unknown command `{shown}`; a training of your own starts with: downshift run -- {shown} …")
+            format!("unknown command `{shown}`; a training of your own starts with `downshift run -- {shown} …`")
         }
         None => format!("unknown command `{shown}`; list all: downshift --help"),
     }

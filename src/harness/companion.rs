@@ -324,8 +324,7 @@ impl Harness {
             }
         }
         let is_given_up = self.companion.gone.is_some_and(|gone| gone.elapsed() >= GIVEN_UP);
-        let has_ended = self.progress.training_has_ended() || self.companion.has_left;
-        if is_given_up && !has_ended && !self.companion.stopping {
+        if is_given_up && !self.progress.training_has_ended() && !self.companion.stopping {
             self.give_up_companion();
         }
         if self.companion.news.is_none() && !self.companion.reported.missed {

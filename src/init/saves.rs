@@ -42,6 +42,8 @@ pub enum Content {
     State,
     /// The weights alone, without the optimizer and the step.
     Weights,
+    /// An optimizer or a schedule alone, which belongs to weights in another file.
+    Optimizer,
     /// Tensors in the format that carries weights, which no script takes for the state of a training.
     Tensors,
 }
@@ -58,6 +60,7 @@ pub fn saved_files(program: &Program) -> Vec<Saved> {
         let content = match saved {
             _ if call.function == "save_file" => Content::Tensors,
             Some(saved) if holds_weights_alone(program, place, saved, DEPTH) => Content::Weights,
+            Some(saved) if holds_optimizer_alone(program, place, saved) => Content::Optimizer,
             _ => Content::State,
         };
         Some(Saved { path, content })
@@ -84,6 +87,18 @@ fn holds_weights_alone(program: &Program, place: Place, expr: &Expr, depth: usiz
             !entries.is_empty() && entries.iter().all(is_weights)
         }
         _ => false,
+    }
+}
+
+/// Reports whether an object is certainly the state of an optimizer or a schedule.
+fn holds_optimizer_alone(program: &Program, place: Place, expr: &Expr) -> bool {
+    let is_state = |expr: &Expr| match expr {
+        Expr::Call(call) => call.function == "state_dict" && is_of_optimizer(&call.receiver),
+        _ => false,
+    };
+    match expr {
+        Expr::Name(name) => program.assignment(place, name).is_some_and(|(_, value)| is_state(value)),
+        expr => is_state(expr),
     }
 }
 

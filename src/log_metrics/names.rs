@@ -1,7 +1,9 @@
 //! Names of metrics: the names that trainers use become the ones downshift knows.
 
+mod objective;
 mod scores;
 
+pub use objective::add_objective;
 pub use scores::{has_score, is_accuracy, is_in_percent, is_score};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -40,10 +42,6 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "loss/total",
             "reduced_train_loss",
             "batch_loss",
-            "cost",
-            "xent",
-            "cross_entropy",
-            "cross-entropy",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),
@@ -170,8 +168,7 @@ pub fn names_place(key: &str) -> bool {
 /// Reports whether a key is a loss of some kind: `val_loss`, `loss_cls`.
 pub fn is_loss(key: &str) -> bool {
     let mut parts = key.rsplit(['_', '/', '.', '-']).peekable();
-    (parts.peek() != Some(&"scale") && parts.any(|part| part == "loss"))
-        || known(place(key).1).is_some_and(|name| name == "loss")
+    (parts.peek() != Some(&"scale") && parts.any(|part| part == "loss")) || objective::is_cross_entropy(place(key).1)
 }
 
 /// Reports whether a key says nothing but where a number was measured.
@@ -309,21 +306,8 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
             values.push((name, value));
         }
     }
+    objective::name_cross_entropy(&mut values);
     values
-}
-
-/// Adds the loss of a boosted model, which names its metrics alone: the first one, if less of it is better.
-pub fn add_objective(values: &mut Vec<(String, f64)>) {
-    let rest = |key: &str| place(key).1.to_owned();
-    let is_score =
-        |name: &str| is_score(name) || ["auc", "map", "ndcg", "pre", "r2"].iter().any(|begun| name.starts_with(begun));
-    let Some(objective) = values.first().map(|(key, _)| rest(key)).filter(|name| !is_score(name)) else { return };
-    for (section, name) in [(Section::Training, "loss"), (Section::Evaluation, "eval_loss")] {
-        let measured = values.iter().find(|(key, _)| place(key).0 == section && rest(key) == objective);
-        if let Some(value) = measured.map(|(_, value)| *value).filter(|_| !values.iter().any(|(key, _)| key == name)) {
-            values.push((name.to_owned(), value));
-        }
-    }
 }
 
 /// The names that one source has used so far.

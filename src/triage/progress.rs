@@ -156,7 +156,11 @@ impl ProgressReader {
         }
         let bar = self.output.take_bar();
         let bar = bar.map(|(count, total)| LoggedProgress { count, total: Some(total), line: number, is_bar: true });
-        if let Some((bar, last)) = bar.zip(self.bar).filter(|(bar, last)| bar.total == last.total) {
+        let known = bar.zip(self.bar).filter(|(bar, last)| bar.total == last.total);
+        // The bar of another rank.
+        let is_behind = known
+            .is_some_and(|(bar, last)| bar.count > 0 && bar.count < last.count && bar.count + BEHIND >= last.count);
+        if let Some((bar, last)) = known.filter(|_| !is_behind) {
             // The bar of another epoch begins.
             if last.is_complete() && bar.count < last.count {
                 self.advance(number);
@@ -164,7 +168,7 @@ impl ProgressReader {
                 self.count_from(last.count, bar.count, number);
             }
         }
-        self.bar = bar.or(self.bar);
+        self.bar = bar.filter(|_| !is_behind).or(self.bar);
         self.read_since_the_end(text, end, number);
     }
 

@@ -60,6 +60,11 @@ fn what_a_training_went_on_after_is_not_why_it_ended() {
             ("the losses stay NaN", to(1..30) + &nan(30..60), Some("non_finite")),
             ("a batch was skipped", to(1..30) + "OOM during training step, skipping batch 1/3\n" + &to(31..90), None),
             ("out of memory, and started again", to(1..30) + OUT_OF_MEMORY + "Resuming\n" + &to(21..90), None),
+            (
+                "the other ranks end their step",
+                to(1..42) + OUT_OF_MEMORY + &to(40..42),
+                Some("device_out_of_memory").filter(|_| name != "Hugging Face"),
+            ),
             ("out of memory for good", to(1..30) + OUT_OF_MEMORY, Some("device_out_of_memory")),
             (
                 "the second start was killed",

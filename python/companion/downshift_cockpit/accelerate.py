@@ -16,7 +16,7 @@ from downshift_cockpit.rate_in_force import RateInForce
 _loop = None
 # Some wrappers of optimizers hide their steps, and nothing would ever take the losses.
 MOST_LOSSES = 4096
-# Batches whose samples are counted: among them is one that is no rest.
+# Batches whose samples are counted: enough that one of them is no rest.
 MEASURED = 64
 
 
@@ -98,7 +98,8 @@ class AccelerateLoop:
         self.losses, self.norm, self.accelerator, self.bad, self.rate, self.value = [], None, None, None, None, None
         self._faults, self._due = Faults.of(companion), NOTHING
         self._counted = self._micro_batch = self._most_samples = self._introduced = None
-        self._measured = 0
+        # The batch in force is unknown so far, and is taken as measured.
+        self._measured, self._is_batch_open, self._settles_batch = 0, False, False
         self._rate = RateInForce(companion.knob("optimizer.lr"))
         self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
@@ -207,13 +208,15 @@ class AccelerateLoop:
     def _introduce(self, optimizer):
         """Introduces the loop, and again when the rate or the batch in force has become clear."""
         self._rate.observe(optimizer)
-        now = (self._rate.value, self._most_samples)
+        self._settles_batch |= self._is_batch_open and self._measured >= MEASURED
+        now = (self._rate.value, self._most_samples, self._settles_batch)
         if now == self._introduced:
             return
         self._introduced = now
         found = knobs.of_accelerator(self.accelerator) if self.accelerator is not None else {}
         declared, wanted = found.get("training.micro_batch"), self.companion.knob("training.micro_batch")
-        in_force = knobs.micro_batch(declared, self._most_samples, knobs.as_number(wanted))
+        in_force = knobs.micro_batch(declared, self._most_samples, knobs.as_number(wanted), self._settles_batch)
+        self._is_batch_open = declared is not None and in_force is None
         self._micro_batch = int(in_force or wanted or self._most_samples or 0)
         if self.kept is not None and not self.kept.tracks:
             self._obstacle, self.kept = self.kept.limits or "its batches come from no prepared loader", None

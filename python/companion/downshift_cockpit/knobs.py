@@ -73,11 +73,14 @@ def batch_size(loader):
     return None
 
 
-def micro_batch(declared, measured, wanted):
+def micro_batch(declared, measured, wanted, is_final):
     """Returns the micro-batch in force of a loader that declares one size, while its largest batch had another one. A loader of
-    single items may serve whole batches that its data set makes. One below the rung's size may be the rest of an epoch."""
+    single items may serve whole batches that its data set makes. One below the rung's size may be the rest of an epoch, until
+    enough batches were measured; those that cannot be counted leave what the loader declares."""
     if declared != 1 or measured == 1:
         return declared
+    if is_final:
+        return measured or declared
     return None if measured is None or measured < (wanted or 0) else measured
 
 

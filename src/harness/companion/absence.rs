@@ -15,9 +15,13 @@ impl Harness {
         self.companion.gone = None;
         self.companion.introduction = None;
         self.progress.follow_output();
-        self.warn(
-            "downshift's helper in the script is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
-        );
+        // A process that ended by itself may have been one of several.
+        if !self.companion.has_left {
+            self.warn(
+                "downshift's helper in the script is gone; steps are read from the output again, and nothing is saved on order"
+                    .to_owned(),
+            );
+        }
         // A new start resumes from what was saved before.
         let run_dir = self.args.run_dir.path();
         let resumes = !checkpoint::list(run_dir).is_empty() || !adopted::list(run_dir).is_empty();

@@ -142,7 +142,7 @@ impl Draft<'_> {
             if file.content == Content::State {
                 return Note::UnknownCheckpoints;
             }
-            if !weights.contains(&path) {
+            if file.content != Content::Optimizer && !weights.contains(&path) {
                 weights.push(path);
             }
         }

@@ -60,16 +60,16 @@ impl fmt::Display for Note {
                 write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
             }
             Self::UnknownCheckpoints => formatter.write_str(
-                "no checkpoints of the script were found, so a run that fails cannot continue; the run file says what makes it",
+                "no checkpoints of the script were found, so a run that fails cannot continue; the run file lists the ways out",
             ),
             Self::OnlyWeights(files) => write!(
                 formatter,
                 "the script saves its weights alone ({}), without optimizer and step, so a run that fails cannot continue; the \
-                 run file says what makes it",
+                 run file lists the ways out",
                 text::escape_line(&files.join(", "))
             ),
             Self::ResumesWeights => formatter.write_str(
-                "what the script saves are weights alone: after a restart, its optimizer begins anew",
+                "the script saves weights alone: after a restart, its optimizer begins anew",
             ),
             Self::Attached => formatter.write_str(
                 "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
@@ -84,7 +84,7 @@ impl fmt::Display for Note {
                 write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
             }
             Self::NoResume => formatter.write_str(
-                "no argument takes a checkpoint, so a run that fails cannot continue; the run file says what makes it",
+                "no argument takes a checkpoint, so a run that fails cannot continue; the run file lists the ways out",
             ),
             Self::Ambiguous(Ambiguous { title, names }) => {
                 write!(formatter, "{} all mean the {title}, so no rung changes any of them", names.join(", "))

@@ -102,7 +102,7 @@ fn a_count_that_begins_again_is_seen_and_the_run_counts_updates() {
     // Those of the first attempt are replaced, and their copies are not.
     let weights = |path: &str| fs::read_to_string(run.file(path)).unwrap();
     assert_eq!((weights("out/weights-20.bin"), weights("out/weights-40.bin")), ("60\n".to_owned(), "80\n".to_owned()));
-    let earlier = ["earlier/attempt-1/weights-20.bin", "earlier/attempt-1/weights-40.bin"].map(weights);
+    let earlier = ["earlier/attempt-1/out/weights-20.bin", "earlier/attempt-1/out/weights-40.bin"].map(weights);
     assert_eq!(earlier, ["20\n".to_owned(), "40\n".to_owned()], "{:#?}", journal(&run));
     assert!(journal_says(&run, "of earlier attempts to"), "{:#?}", journal(&run));
 }

@@ -82,7 +82,7 @@ impl NewRun {
     #[must_use]
     pub fn advice(&self) -> String {
         match &self.init {
-            Some(init) => format!("a run file says what lets the script continue: `{init}`"),
+            Some(init) => format!("`{init}` writes a run file that says how the script can continue"),
             None => {
                 "`checkpoints` and `resume` in its run file, or `downshift.attach` in a PyTorch loop, let it continue; \
                      `restart: from_start` lets it start over"

@@ -116,7 +116,7 @@ impl Level {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Command => {
-                "no checkpoint continues the command: it is not shifted, paused or restarted unless `restart: from_start` lets it \
+                "the command cannot resume: it is not shifted, paused or restarted unless `restart: from_start` lets it \
                  start over"
             }
             Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",

@@ -51,6 +51,8 @@ fn skip_string(rest: &[u8]) -> &[u8] {
         match *byte {
             BELL => return &rest[at + 1..],
             ESCAPE if rest.get(at + 1) == Some(&b'\\') => return &rest[at + 2..],
+            // Another sequence begins.
+            ESCAPE => return rest,
             _ => {}
         }
     }
@@ -71,6 +73,7 @@ mod tests {
             ("\u{1b}[1;31mred\u{1b}[0m and \u{1b}]0;title\u{7}more", "red and more"),
             ("\u{1b}(Bplain \u{1b}7\u{1b}[?25lä\u{1b}é", "plain äé"),
             ("\u{1b}]never ended: out of memory", "never ended: out of memory"),
+            ("\u{1b}]0;out of memory \u{1b}]8;;u\u{7}link", "0;out of memory link"),
             ("\u{1b}]52;c;x\nnext\u{7}", "52;c;x\nnext\u{7}"),
             ("\u{1b}[12\ncut", "\ncut"),
             ("end\u{1b}", "end"),
