@@ -70,8 +70,8 @@ class Resumes(unittest.TestCase):
         stopped_at = stopped.resume()["step"]
         again = self.resume("tuner.py", stopped, "--resume={path}", counts_anew=True)
         self.assertEqual(self.weights(again), self.weights(whole))
-        if stopped_at == 10:
-            self.assertIn("between two passes", again.hello()["reason"])
+        # The order comes between two steps, and may come a step later.
+        self.assertEqual("between two passes" in (again.hello()["reason"] or ""), stopped_at == 10, (stopped_at, again.hello()))
 
     def test_the_batch_of_a_data_set_of_whole_batches_is_measured(self):
         run = self.train("network.py", "--buckets")
