@@ -117,7 +117,7 @@ fn the_run_survives_every_end_of_the_cockpit() {
         assert_eq!((later.pid_keeper, later.attempts), (keeper, 1), "{after}");
     };
     terminal.press(&["q"]);
-    terminal.wait_words(&["continues; `downshift attach` reopens the cockpit"]);
+    terminal.wait_words(&["continues; `downshift attach` reopens the"]);
     terminal.expect_given_back();
     goes_on("q");
     terminal.enter(&format!("{DOWNSHIFT} attach"));
