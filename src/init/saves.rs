@@ -271,7 +271,7 @@ mod tests {
             ("torch.save({'model': model.state_dict(), 'ema': ema_model.state_dict()}, 'last.pt')", Content::Weights),
             ("torch.save({'model': model.state_dict(), 'optimizer': opt.state_dict()}, 'last.pt')", Content::State),
             ("torch.save({'model': model.state_dict(), 'epoch': epoch}, 'last.pt')", Content::State),
-            ("torch.save(optimizer.state_dict(), 'last.pt')", Content::State),
+            ("torch.save(optimizer.state_dict(), 'last.pt')", Content::Optimizer),
             ("state = {'model': model, 'step': step}\ntorch.save(state, 'last.pt')", Content::State),
             ("torch.save(everything(), 'last.pt')", Content::State),
             ("torch.save(obj=net, f='last.pt')", Content::Weights),

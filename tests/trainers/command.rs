@@ -51,7 +51,7 @@ fn check_shows_the_knobs_of_the_file_its_level_and_everything_it_starts() {
     for part in [
         "sft (command)",
         "training.micro_batch",
-        "resume: no checkpoint continues the command",
+        "resume: the command cannot resume",
         "needs your approval for:",
         "sh train.sh '--batch={training.micro_batch}'",
         "MODE=careful",

@@ -60,7 +60,7 @@ fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_ove
     assert_eq!(
         why,
         "killed; nothing resumes the command, and a start from the beginning might overwrite its outputs, so \
-         the keeper does not start it again; a run file says what lets the script continue: `downshift init -- python x.py`"
+         the keeper does not start it again; `downshift init -- python x.py` writes a run file that says how the script can continue"
     );
     assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);
     assert_eq!(starts(&trains(AGAIN).decide(KILLED, seconds(2))), [0]);
@@ -94,7 +94,8 @@ fn what_would_lose_everything_is_refused() {
     let shift = || Event::Request(Request::Shift { to: Target::Down });
     for request in [shift(), Event::Request(Request::Pause), Event::Request(Request::Restart)] {
         let effects = trains(PLAIN).decide(request, seconds(2));
-        let advice = "; a run file says what lets the script continue: `downshift init -- python x.py`".to_owned();
+        let advice =
+            "; `downshift init -- python x.py` writes a run file that says how the script can continue".to_owned();
         assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
     }
     let mut resumes = trains(RESUMES);
