@@ -24,6 +24,8 @@ OPTIONS = parser.parse_args()
 
 # A disturbance comes within eight steps of the one before.
 STEPS = max(70, 12 * OPTIONS.kills)
+# A keeper that dies once more within ten minutes stays dead.
+KEEPER_RESTARTS = 5
 RUN_FILE = """\
 name: kept
 task: command
@@ -79,12 +81,14 @@ class Accelerate(unittest.TestCase):
             found.setdefault(int(row["step"]), set()).add(row["loss"])
         return found
 
-    def disturb(self, run, draw):
+    def disturb(self, run, draw, done):
         """Kills, shifts or pauses the run at a moment that is drawn; returns what it did."""
         step = run.status().get("step") or 0
         attempts = run.status().get("attempts") or 0
         run.wait_for_step(step + draw.randint(3, 8))
         what = draw.choice(["script", "harness", "keeper", "shift", "pause"])
+        if what == "keeper" and done.count(what) == KEEPER_RESTARTS:
+            what = "harness"
         if what == "shift":
             code, said = run.call("shift", "segments" if run.status()["rung"] == 0 else "full")
             self.assertEqual(code, 0, said)
@@ -111,7 +115,7 @@ class Accelerate(unittest.TestCase):
         for _ in range(OPTIONS.kills):
             if (run.status().get("step") or 0) > STEPS - 20:
                 break
-            done.append(self.disturb(run, draw))
+            done.append(self.disturb(run, draw, done))
         self.assertEqual(run.finish(), 0, "{}: {}".format(done, run.said()[-5000:]))
         status = run.status()
         self.assertEqual((status["step"], status["total_steps"]), (STEPS, STEPS), (done, run.said()[-5000:]))
