@@ -127,7 +127,8 @@ impl Program {
         libraries.iter().eq(&[Library::Argparse])
             && (packages.is_empty() && *computed == 0 && self.skipped.is_empty() && !self.is_cut)
             && flags.iter().all(|flag| flag.subcommand.is_none())
-            && self.mentions("ArgumentParser")
+            // A type annotation makes no parser.
+            && self.calls("ArgumentParser").next().is_some()
             && !mentioned.any(|name| adds_elsewhere(name) || TAKES_MORE.contains(&name.as_str()))
     }
 
