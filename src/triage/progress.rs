@@ -13,7 +13,7 @@ const WENT_ON: usize = 2;
 const WENT_ON_LONG: usize = 64;
 /// Lines around a step in which a loss without one belongs to it.
 const NEARBY: u64 = 16;
-/// How many printed steps a step may fall behind the newest one before it belongs to another start: ranks print at different times.
+/// How far a step may fall behind the newest one before it belongs to another start: ranks print at different times.
 const BEHIND: u64 = 2;
 /// Lines and drawings of bars that are all read. Of later ones, only the last, those after a failure, and one block in each
 /// period or line are.
@@ -64,8 +64,6 @@ pub struct ProgressReader {
     output: OutputReader,
     readings: Vec<Reading>,
     newest: Option<LoggedProgress>,
-    /// The steps between the newest two that were printed.
-    interval: u64,
     /// The step that was named last: a count that starts over names none.
     named: Option<u64>,
     bar: Option<LoggedProgress>,
@@ -93,7 +91,6 @@ impl Default for ProgressReader {
             output: OutputReader::new(&[]),
             readings: Vec::new(),
             newest: None,
-            interval: 1,
             named: None,
             bar: None,
             advances: VecDeque::new(),
@@ -200,11 +197,9 @@ impl ProgressReader {
 
     fn take_step(&mut self, step: u64, line: u64) {
         let newest = self.newest.map(|newest| newest.count);
-        let behind = BEHIND.saturating_mul(self.interval);
-        if newest.is_some_and(|newest| step <= newest && step.saturating_add(behind) >= newest) {
+        if newest.is_some_and(|newest| step <= newest && step.saturating_add(BEHIND) >= newest) {
             return;
         }
-        self.interval = newest.and_then(|newest| step.checked_sub(newest)).unwrap_or(1).max(1);
         match newest {
             Some(newest) => self.count_from(newest, step, line),
             None => self.advance(line),
