@@ -9,7 +9,7 @@
 use super::HarnessArgs;
 use super::prepare::{context_of, watch_checkpoints};
 use crate::format::{bytes, counted};
-use crate::store::adopted::{self, AdoptError, Adopted, epoch_in_name, step_in_name};
+use crate::store::adopted::{self, Adopted, epoch_in_name, step_in_name};
 use crate::store::disk::free_bytes;
 use crate::store::permissions::create_folder;
 use crate::untrusted::text;
@@ -62,7 +62,7 @@ pub(super) fn keep(args: &HarnessArgs) -> Option<String> {
     }
     let place = run_dir.join(FOLDER).join(format!("attempt-{}", args.attempt.saturating_sub(1)));
     let copy = |path: &Path| copy_into(&place, path, run_dir).map_err(|error| error.to_string());
-    let keep = |found: &Adopted| copy_checkpoint(run_dir, found).map_err(|error| error.to_string());
+    let keep = |found: &Adopted| adopted::copy_listed(run_dir, found).map(drop).map_err(|error| error.to_string());
     let copied = files.iter().map(|(path, _)| (path, copy(path)));
     let failed: Vec<(&PathBuf, String)> = copied
         .chain(checkpoints.iter().map(|found| (&found.path, keep(found))))
@@ -78,14 +78,6 @@ pub(super) fn keep(args: &HarnessArgs) -> Option<String> {
             format!("{again}. Not copied ({error}): {paths}")
         }
     })
-}
-
-/// Copies a checkpoint, unless the script wrote another one in its place meanwhile.
-fn copy_checkpoint(run_dir: &Path, found: &Adopted) -> Result<(), AdoptError> {
-    let hashes = |adopted: &Adopted| adopted.files.iter().map(|file| file.blake3.clone()).collect::<Vec<_>>();
-    found.verify()?;
-    let copy = adopted::adopt_found(run_dir, (found.step, found.samples), &found.path, true)?;
-    if hashes(&copy) == hashes(found) { Ok(()) } else { Err(AdoptError::Changing(found.path.clone())) }
 }
 
 /// Returns when the run began: the birth of its folder, or where the file system tells none, the time of its oldest file.

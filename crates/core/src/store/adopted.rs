@@ -208,16 +208,35 @@ pub fn adopt_found(
 /// # Errors
 /// Returns an error when a file changes meanwhile, or the copy or the list cannot be written.
 pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
+    copy_if(run_dir, (step, samples), path, |_| true)
+}
+
+/// Copies a checkpoint that is listed already, and lists the copy in its place.
+///
+/// # Errors
+/// Returns the same errors as [`adopt_copy`], also if another checkpoint has taken its place.
+pub fn copy_listed(run_dir: &Path, listed: &Adopted) -> Result<Adopted, AdoptError> {
+    let contents = |adopted: &Adopted| adopted.files.iter().map(|file| file.blake3.clone()).collect::<Vec<_>>();
+    copy_if(run_dir, (listed.step, listed.samples), &listed.path, |copy| contents(copy) == contents(listed))
+}
+
+/// Copies a checkpoint, and lists the copy if it is the right one.
+fn copy_if(
+    run_dir: &Path,
+    (step, samples): (u64, u64),
+    path: &Path,
+    is_right: impl Fn(&Adopted) -> bool,
+) -> Result<Adopted, AdoptError> {
     let files = survey(path)?;
     let to = run_dir.join(FOLDER).join(format!("{COPY}{step:09}{}", ending(path)));
     let _ = remove_tree(&to);
     copy(path, &to)?;
-    if survey(path)? != files {
+    let copied = read_files(step, samples, &to)?;
+    if survey(path)? != files || !is_right(&copied) {
         let _ = remove_tree(&to);
         return Err(AdoptError::Changing(path.to_owned()));
     }
-    let copy_of = Some(Original { path: path.to_owned(), files });
-    write_list(run_dir, Adopted { copy_of, ..read_files(step, samples, &to)? })
+    write_list(run_dir, Adopted { copy_of: Some(Original { path: path.to_owned(), files }), ..copied })
 }
 
 /// Returns the ending of a file's name, `.pt` or `.pth.tar`: some scripts tell the format by it. A folder has none.

@@ -1,6 +1,6 @@
 use super::{
-    AdoptError, FOLDER, adopt, adopt_copy, adopt_found, delete_copies_aside, forget_removed, list, list_aside,
-    newest_usable, put_back, record_going_back, remove, set_aside, still_aside, went_back,
+    AdoptError, FOLDER, adopt, adopt_copy, adopt_found, copy_listed, delete_copies_aside, forget_removed, list,
+    list_aside, newest_usable, put_back, record_going_back, remove, set_aside, still_aside, went_back,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -272,4 +272,18 @@ fn a_copy_can_be_changed_by_nobody_else() {
     let copy = adopt_copy(place.path(), 10, 80, &path).unwrap();
     let mode = fs::metadata(copy.path.join("model.safetensors")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
+}
+
+#[test]
+fn a_listed_checkpoint_that_was_replaced_is_not_copied_as_that_of_its_step() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("net-20.pt");
+    fs::write(&file, "20").unwrap();
+    let listed = adopt(place.path(), 20, 160, &file).unwrap();
+    fs::write(&file, "60").unwrap();
+    assert!(copy_listed(place.path(), &listed).is_err());
+    assert_eq!(list(place.path()), std::slice::from_ref(&listed), "the list stays");
+    fs::write(&file, "20").unwrap();
+    let copy = copy_listed(place.path(), &listed).unwrap();
+    assert_eq!(fs::read_to_string(&copy.path).unwrap(), "20");
 }
