@@ -37,7 +37,23 @@ pub struct Chart(pub Quantity);
 
 impl Component for Chart {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, self.0, state, theme);
+        let quantity = self.0;
+        let focused = state.screen.focus == Panel::Chart(quantity);
+        let inner = below_heading(area);
+        let plot = draw_curve(frame, inner, curve_of(quantity, state), state, theme);
+        if let Some(plot) = plot.filter(|_| quantity == Quantity::Loss) {
+            draw_evaluations(frame, inner, plot, state, theme);
+        }
+        if plot.is_none() {
+            ui::render_placeholder(frame, inner, &quantity.why_empty(state), theme);
+        }
+        let unit = plot.map_or("", |plot| plot.geometry.unit);
+        let name = quantity.title(&state.facts.metrics);
+        let title = if unit.is_empty() { name } else { format!("{name}, {unit}") };
+        let title = if state.is_pinned(quantity) { format!("• {title}") } else { title };
+        let room = usize::from(area.width).saturating_sub(title.width() + 6);
+        let legend = legend(quantity, plot, state, theme, room);
+        ui::render_heading(frame, area, &title, legend, focused, theme);
     }
 
     fn own_view(&self) -> View {
@@ -108,26 +124,6 @@ fn read_value(state: &State, quantity: Quantity) -> Option<String> {
         many => format!("{} to {} over {many} values", written(extent.min), written(extent.max)),
     };
     Some(format!("{title} {value} at step {}", facts.series.at(axis, place)?.spot().step))
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Chart(quantity);
-    let inner = below_heading(area);
-    let plot = draw_curve(frame, inner, curve_of(quantity, state), state, theme);
-    if let Some(plot) = plot.filter(|_| quantity == Quantity::Loss) {
-        draw_evaluations(frame, inner, plot, state, theme);
-    }
-    if plot.is_none() {
-        ui::render_placeholder(frame, inner, &quantity.why_empty(state), theme);
-    }
-    let unit = plot.map_or("", |plot| plot.geometry.unit);
-    let name = quantity.title(&state.facts.metrics);
-    let title = if unit.is_empty() { name } else { format!("{name}, {unit}") };
-    let title = if state.is_pinned(quantity) { format!("• {title}") } else { title };
-    let room = usize::from(area.width).saturating_sub(title.width() + 6);
-    let legend = legend(quantity, plot, state, theme, room);
-    ui::render_heading(frame, area, &title, legend, focused, theme);
 }
 
 /// Returns where the chart draws its curve in its panel; `None` if it draws none.

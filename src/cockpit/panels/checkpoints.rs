@@ -27,7 +27,45 @@ pub struct Checkpoints;
 
 impl Component for Checkpoints {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Checkpoints;
+        let all = &state.facts.checkpoints;
+        let past = state.moment.is_some();
+        let kept = state.listed_checkpoints();
+        let note = match (all.is_empty(), past) {
+            (true, _) => String::new(),
+            (false, true) => format!("{} saved by then", all.len()),
+            (false, false) => {
+                let explain = area.width >= 90 && kept.iter().any(|row| row.proven);
+                let proven = if explain { "proven: training went on well past it · " } else { "" };
+                format!("{proven}{} saved, {} kept", all.len(), kept.len())
+            }
+        };
+        let inner = ui::render_heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
+        if kept.is_empty() {
+            let unwatched = state.status().is_some_and(|status| status.level == Some(Level::Command.number()));
+            let why = if unwatched {
+                "a restart begins anew: name the script's checkpoints with `checkpoints:` and `resume:` in a run file"
+                    .to_owned()
+            } else if state.capability().saves_on_request() && !past {
+                format!("no checkpoints yet: {} saves one now", state.keys.key_of(Action::Checkpoint))
+            } else {
+                "no checkpoints yet".to_owned()
+            };
+            return ui::render_placeholder(frame, inner, &why, theme);
+        }
+        let skip = first_visible(state, area.height);
+        let durable = state.status().and_then(|status| status.durable_step);
+        let room = list_rows(state, area.height);
+        let hidden = kept.len().saturating_sub(room);
+        let rows = kept.into_iter().skip(skip).take(room);
+        let (ranking, now_ms) = (state.ranking(), state.now_ms);
+        let chosen = state.chosen_checkpoint().filter(|_| focused).map(|row| row.step);
+        let lines = rows.map(|row| {
+            let line = checkpoint_line(row, &ranking, durable, now_ms, inner.width, theme);
+            if chosen == Some(row.step) { line.patch_style(theme.selected) } else { line }
+        });
+        let more = (hidden > 0).then(|| ui::more_note(skip, hidden, theme));
+        ui::render_lines(frame, inner, lines.chain(more).collect());
     }
 
     fn own_view(&self) -> View {
@@ -77,49 +115,6 @@ impl Component for Checkpoints {
         }
         vec![Effect::Redraw]
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Checkpoints;
-    let all = &state.facts.checkpoints;
-    let past = state.moment.is_some();
-    let kept = state.listed_checkpoints();
-    let note = match (all.is_empty(), past) {
-        (true, _) => String::new(),
-        (false, true) => format!("{} saved by then", all.len()),
-        (false, false) => {
-            let explain = area.width >= 90 && kept.iter().any(|row| row.proven);
-            let proven = if explain { "proven: training went on well past it · " } else { "" };
-            format!("{proven}{} saved, {} kept", all.len(), kept.len())
-        }
-    };
-    let inner = ui::render_heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
-    if kept.is_empty() {
-        let unwatched = state.status().is_some_and(|status| status.level == Some(Level::Command.number()));
-        let why = if unwatched {
-            "a restart begins anew: name the script's checkpoints with `checkpoints:` and `resume:` in a run file"
-                .to_owned()
-        } else if state.capability().saves_on_request() && !past {
-            format!("no checkpoints yet: {} saves one now", state.keys.key_of(Action::Checkpoint))
-        } else {
-            "no checkpoints yet".to_owned()
-        };
-        return ui::render_placeholder(frame, inner, &why, theme);
-    }
-    let skip = first_visible(state, area.height);
-    let durable = state.status().and_then(|status| status.durable_step);
-    let room = list_rows(state, area.height);
-    let hidden = kept.len().saturating_sub(room);
-    let rows = kept.into_iter().skip(skip).take(room);
-    let (ranking, now_ms) = (state.ranking(), state.now_ms);
-    let chosen = state.chosen_checkpoint().filter(|_| focused).map(|row| row.step);
-    let lines = rows.map(|row| {
-        let line = checkpoint_line(row, &ranking, durable, now_ms, inner.width, theme);
-        if chosen == Some(row.step) { line.patch_style(theme.selected) } else { line }
-    });
-    let more = (hidden > 0).then(|| ui::more_note(skip, hidden, theme));
-    ui::render_lines(frame, inner, lines.chain(more).collect());
 }
 
 /// Returns the rows for checkpoints in a panel of this height: without the heading, and the row that says how many

@@ -57,7 +57,46 @@ pub struct Compare;
 
 impl Component for Compare {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Compare;
+        let (chart, quantity) = (state.screen.chart, state.screen.compared);
+        let over = if chart.axis == Axis::Samples { "over samples" } else { "over steps" };
+        let mut note = over.to_owned();
+        if quantity.is_noisy() {
+            let _ = write!(note, "   smoothed {:.2}", chart.weight());
+        }
+        if focused {
+            let _ = write!(note, "   {} next metric", state.keys.key_of(Action::PageDown));
+        }
+        let title = if quantity == Quantity::Loss { "losses".to_owned() } else { quantity.title(&state.facts.metrics) };
+        let inner = ui::render_heading(frame, area, &title, Line::styled(note, theme.dim), focused, theme);
+        let entries = compared_runs(state);
+        let legend_rows = u16::try_from(entries.len()).unwrap_or(0).min(inner.height / 3);
+        let legend_area = Rect { y: inner.bottom() - legend_rows, height: legend_rows, ..inner };
+        let room = Rect { height: inner.height - legend_rows, ..inner };
+        let newest = draw_curves(frame, room, &entries, state, theme);
+        let lines = entries.iter().enumerate().map(|(place, entry)| {
+            let newest = newest.get(place).copied().flatten().map(|value| quantity.format_value(value));
+            let (text, style) = match &entry.curves {
+                Err(why) => (why.to_string(), theme.warn),
+                Ok(_) => (newest.unwrap_or_else(|| "no value yet".to_owned()), theme.strong),
+            };
+            // The best value is the ranking metric's, whatever the chart shows.
+            let best = state
+                .runs
+                .row(entry.name)
+                .and_then(cell::saved_best)
+                .map_or_else(String::new, |best| format!("  best {best}   "));
+            let width = usize::from(inner.width).saturating_sub(text.width() + 6);
+            let best = if best.width() + 24 <= width { best } else { String::new() };
+            Line::from(vec![
+                Span::styled("━ ", theme.line(place)),
+                Span::raw(ui::pad(entry.name, width - best.width())),
+                Span::styled(best, theme.dim),
+                Span::raw("  "),
+                Span::styled(text, style),
+            ])
+        });
+        ui::render_lines(frame, legend_area, lines.collect());
     }
 
     fn own_view(&self) -> View {
@@ -83,50 +122,6 @@ impl Component for Compare {
     fn page(&self, state: &mut State, pages: isize) -> Vec<Effect> {
         next_compared(state, -pages)
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Compare;
-    let (chart, quantity) = (state.screen.chart, state.screen.compared);
-    let over = if chart.axis == Axis::Samples { "over samples" } else { "over steps" };
-    let mut note = over.to_owned();
-    if quantity.is_noisy() {
-        let _ = write!(note, "   smoothed {:.2}", chart.weight());
-    }
-    if focused {
-        let _ = write!(note, "   {} next metric", state.keys.key_of(Action::PageDown));
-    }
-    let title = if quantity == Quantity::Loss { "losses".to_owned() } else { quantity.title(&state.facts.metrics) };
-    let inner = ui::render_heading(frame, area, &title, Line::styled(note, theme.dim), focused, theme);
-    let entries = compared_runs(state);
-    let legend_rows = u16::try_from(entries.len()).unwrap_or(0).min(inner.height / 3);
-    let legend_area = Rect { y: inner.bottom() - legend_rows, height: legend_rows, ..inner };
-    let room = Rect { height: inner.height - legend_rows, ..inner };
-    let newest = draw_curves(frame, room, &entries, state, theme);
-    let lines = entries.iter().enumerate().map(|(place, entry)| {
-        let newest = newest.get(place).copied().flatten().map(|value| quantity.format_value(value));
-        let (text, style) = match &entry.curves {
-            Err(why) => (why.to_string(), theme.warn),
-            Ok(_) => (newest.unwrap_or_else(|| "no value yet".to_owned()), theme.strong),
-        };
-        // The best value is the ranking metric's, whatever the chart shows.
-        let best = state
-            .runs
-            .row(entry.name)
-            .and_then(cell::saved_best)
-            .map_or_else(String::new, |best| format!("  best {best}   "));
-        let width = usize::from(inner.width).saturating_sub(text.width() + 6);
-        let best = if best.width() + 24 <= width { best } else { String::new() };
-        Line::from(vec![
-            Span::styled("━ ", theme.line(place)),
-            Span::raw(ui::pad(entry.name, width - best.width())),
-            Span::styled(best, theme.dim),
-            Span::raw("  "),
-            Span::styled(text, style),
-        ])
-    });
-    ui::render_lines(frame, legend_area, lines.collect());
 }
 
 fn compared_runs(state: &State) -> Vec<ComparedRun<'_>> {

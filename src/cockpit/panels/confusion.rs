@@ -31,7 +31,25 @@ pub struct Confusion;
 
 impl Component for Confusion {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Confusion;
+        let note = Line::styled("row: label   column: answer", theme.dim);
+        let inner = ui::render_heading(frame, area, "confusion", note, focused, theme);
+        let Some(confusion) = state.confusion().filter(|confusion| !confusion.classes.is_empty()) else {
+            return ui::render_placeholder(frame, inner, "no confusion matrix at this step", theme);
+        };
+        let mistakes = most_frequent_mistakes(confusion);
+        let below = summary(confusion, &mistakes, usize::from(inner.width), theme);
+        let matrix = matrix_room(inner, &mistakes);
+        let foot = inner.height - matrix.height;
+        let shape = Shape::fit(confusion, matrix, state.screen.samples.matrix_from);
+        let lines = std::iter::once(shape.header(confusion, theme));
+        let rows = (shape.rows.0..shape.rows.1).map(|row| shape.row(confusion, row, theme));
+        let more = shape.more(confusion).map(|text| Line::styled(text, theme.dim));
+        let lines: Vec<Line<'_>> = lines.chain(rows).chain(more).collect();
+        let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(matrix.height);
+        ui::render_lines(frame, matrix, lines);
+        let foot = Rect { y: matrix.y + used, height: foot, ..inner };
+        ui::render_lines(frame, foot, below);
     }
 
     fn own_view(&self) -> View {
@@ -58,29 +76,6 @@ impl Component for Confusion {
         samples::scroll_matrix(state, (-lines, 0));
         vec![Effect::Redraw]
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Confusion;
-    let note = Line::styled("row: label   column: answer", theme.dim);
-    let inner = ui::render_heading(frame, area, "confusion", note, focused, theme);
-    let Some(confusion) = state.confusion().filter(|confusion| !confusion.classes.is_empty()) else {
-        return ui::render_placeholder(frame, inner, "no confusion matrix at this step", theme);
-    };
-    let mistakes = most_frequent_mistakes(confusion);
-    let below = summary(confusion, &mistakes, usize::from(inner.width), theme);
-    let matrix = matrix_room(inner, &mistakes);
-    let foot = inner.height - matrix.height;
-    let shape = Shape::fit(confusion, matrix, state.screen.samples.matrix_from);
-    let lines = std::iter::once(shape.header(confusion, theme));
-    let rows = (shape.rows.0..shape.rows.1).map(|row| shape.row(confusion, row, theme));
-    let more = shape.more(confusion).map(|text| Line::styled(text, theme.dim));
-    let lines: Vec<Line<'_>> = lines.chain(rows).chain(more).collect();
-    let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(matrix.height);
-    ui::render_lines(frame, matrix, lines);
-    let foot = Rect { y: matrix.y + used, height: foot, ..inner };
-    ui::render_lines(frame, foot, below);
 }
 
 /// Returns the room of the matrix above the summary.

@@ -44,7 +44,41 @@ pub struct Difference;
 
 impl Component for Difference {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Difference;
+        let (names, is_pair) = compared_names(state);
+        let title = if is_pair { "config: open run → chosen run" } else { "config of the marked runs" };
+        let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
+        match names[..] {
+            [] => return ui::render_placeholder(frame, inner, "no run chosen", theme),
+            [name] if name == state.run_name() => {
+                return ui::render_placeholder(frame, inner, "choose another run to compare its config", theme);
+            }
+            _ => {}
+        }
+        let compared: Vec<Compared<'_>> = names.iter().map(|name| find_config(state, name)).collect();
+        if let [Compared { config: Err(why), .. }] = &compared[..] {
+            let text = match why {
+                Missing::Reading => "reading …".to_owned(),
+                Missing::Failed(error) => error.to_string(),
+            };
+            return ui::render_placeholder(frame, inner, &text, theme);
+        }
+        let rows = differing_rows(state, &compared);
+        if rows.is_empty() {
+            return ui::render_placeholder(frame, inner, "same knobs, same ladder", theme);
+        }
+        let mut lines: Vec<Line<'static>> = if is_pair {
+            rows.iter().map(|(path, values)| pair_line(path, values, usize::from(inner.width), theme)).collect()
+        } else {
+            table_lines(&rows, &compared, usize::from(inner.width), theme)
+        };
+        let room = usize::from(inner.height);
+        if lines.len() > room && room > 1 {
+            let hidden = lines.len() - (room - 1);
+            lines.truncate(room - 1);
+            lines.push(ui::more_note(0, hidden, theme));
+        }
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -74,45 +108,6 @@ impl Component for Difference {
     fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
         RunList.scroll(state, lines)
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Difference;
-    let (names, is_pair) = compared_names(state);
-    let title = if is_pair { "config: open run → chosen run" } else { "config of the marked runs" };
-    let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
-    match names[..] {
-        [] => return ui::render_placeholder(frame, inner, "no run chosen", theme),
-        [name] if name == state.run_name() => {
-            return ui::render_placeholder(frame, inner, "choose another run to compare its config", theme);
-        }
-        _ => {}
-    }
-    let compared: Vec<Compared<'_>> = names.iter().map(|name| find_config(state, name)).collect();
-    if let [Compared { config: Err(why), .. }] = &compared[..] {
-        let text = match why {
-            Missing::Reading => "reading …".to_owned(),
-            Missing::Failed(error) => error.to_string(),
-        };
-        return ui::render_placeholder(frame, inner, &text, theme);
-    }
-    let rows = differing_rows(state, &compared);
-    if rows.is_empty() {
-        return ui::render_placeholder(frame, inner, "same knobs, same ladder", theme);
-    }
-    let mut lines: Vec<Line<'static>> = if is_pair {
-        rows.iter().map(|(path, values)| pair_line(path, values, usize::from(inner.width), theme)).collect()
-    } else {
-        table_lines(&rows, &compared, usize::from(inner.width), theme)
-    };
-    let room = usize::from(inner.height);
-    if lines.len() > room && room > 1 {
-        let hidden = lines.len() - (room - 1);
-        lines.truncate(room - 1);
-        lines.push(ui::more_note(0, hidden, theme));
-    }
-    ui::render_lines(frame, inner, lines);
 }
 
 /// Returns the names of the runs to compare with the open one, and whether that is a single pair.

@@ -22,7 +22,34 @@ pub struct Gauges;
 
 impl Component for Gauges {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Gauges;
+        let title = if state.is_over() { "outcome" } else { "health" };
+        let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
+        let meters = if state.is_over() { outcome_meters(state) } else { meters(state) };
+        let width = usize::from(inner.width);
+        let why = match (why_stale(state), state.screen.view) {
+            (Some(why), View::Health) => ui::wrap(&why, width),
+            (Some(why), _) => vec![ui::cut(&why, width)],
+            (None, View::Health) => why_no_gpu(state).map(|why| ui::wrap(&why, width)).unwrap_or_default(),
+            (None, _) => gpu_hint(state).into_iter().collect(),
+        };
+        let room = usize::from(inner.height);
+        // In order of preference: value, bar, note and a blank row, dropping the last gauge if needed;
+        // without the blank row; value and bar; finally one row each.
+        let draw = |(rows, left_out): (usize, usize)| -> Vec<Line<'static>> {
+            let shown = &meters[..meters.len() - left_out.min(meters.len())];
+            shown.iter().flat_map(|meter| several_rows(meter, inner.width, rows, theme)).collect()
+        };
+        let mut lines = [(4, 0), (4, 1), (3, 0), (2, 0)]
+            .into_iter()
+            .map(draw)
+            .find(|lines| lines.len() + why.len() <= room + usize::from(why.is_empty()))
+            .unwrap_or_else(|| one_row_each(&meters, inner.width, theme));
+        if lines.len() + why.len() < room && lines.last().is_some_and(|line| line.width() > 0) {
+            lines.push(Line::default());
+        }
+        lines.extend(why.into_iter().map(|row| Line::styled(row, theme.dim)));
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -36,38 +63,6 @@ impl Component for Gauges {
     fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
         self.open_again(state, click)
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Gauges;
-    let title = if state.is_over() { "outcome" } else { "health" };
-    let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
-    let meters = if state.is_over() { outcome_meters(state) } else { meters(state) };
-    let width = usize::from(inner.width);
-    let why = match (why_stale(state), state.screen.view) {
-        (Some(why), View::Health) => ui::wrap(&why, width),
-        (Some(why), _) => vec![ui::cut(&why, width)],
-        (None, View::Health) => why_no_gpu(state).map(|why| ui::wrap(&why, width)).unwrap_or_default(),
-        (None, _) => gpu_hint(state).into_iter().collect(),
-    };
-    let room = usize::from(inner.height);
-    // In order of preference: value, bar, note and a blank row, dropping the last gauge if needed;
-    // without the blank row; value and bar; finally one row each.
-    let draw = |(rows, left_out): (usize, usize)| -> Vec<Line<'static>> {
-        let shown = &meters[..meters.len() - left_out.min(meters.len())];
-        shown.iter().flat_map(|meter| several_rows(meter, inner.width, rows, theme)).collect()
-    };
-    let mut lines = [(4, 0), (4, 1), (3, 0), (2, 0)]
-        .into_iter()
-        .map(draw)
-        .find(|lines| lines.len() + why.len() <= room + usize::from(why.is_empty()))
-        .unwrap_or_else(|| one_row_each(&meters, inner.width, theme));
-    if lines.len() + why.len() < room && lines.last().is_some_and(|line| line.width() > 0) {
-        lines.push(Line::default());
-    }
-    lines.extend(why.into_iter().map(|row| Line::styled(row, theme.dim)));
-    ui::render_lines(frame, inner, lines);
 }
 
 fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Line<'static>> {

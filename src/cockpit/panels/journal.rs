@@ -33,7 +33,40 @@ pub struct Journal;
 
 impl Component for Journal {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Journal;
+        let entries = shown_entries(state);
+        let visible = visible_entries(state, &entries, area);
+        let note = describe_choice(state, entries.len(), visible.end);
+        let inner = ui::render_heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
+        if state.facts.journal.is_empty() {
+            return ui::render_placeholder(frame, inner, "no events yet", theme);
+        }
+        if entries.is_empty() {
+            let text = if state.screen.filter.is_empty() {
+                format!("no such events yet: {} shows others", state.keys.key_of(Action::Kinds))
+            } else {
+                "no matching lines: Esc clears the filter".to_owned()
+            };
+            return ui::render_placeholder(frame, inner, &text, theme);
+        }
+        let cursor = cursor(state, entries.len());
+        let mut lines = Vec::new();
+        for place in visible {
+            let rows = entry_rows(state, &entries[place], area);
+            let lines_of_entry = entry_lines(&entries[place], rows, state.utc_offset_s, theme);
+            let mark = focused && place == cursor;
+            lines.extend(
+                lines_of_entry.into_iter().map(|line| if mark { line.patch_style(theme.selected) } else { line }),
+            );
+        }
+        // Only a single entry may be cut; any other is shown whole or not at all.
+        let room = usize::from(inner.height);
+        if lines.len() > room {
+            lines.truncate(room);
+            let last = lines.pop().map(|line| ui::cut_line(line + Span::raw(" …"), usize::from(inner.width)));
+            lines.extend(last);
+        }
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -84,42 +117,6 @@ impl Component for Journal {
         };
         if opens { perform_action(state, Action::Confirm) } else { vec![Effect::Redraw] }
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Journal;
-    let entries = shown_entries(state);
-    let visible = visible_entries(state, &entries, area);
-    let note = describe_choice(state, entries.len(), visible.end);
-    let inner = ui::render_heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
-    if state.facts.journal.is_empty() {
-        return ui::render_placeholder(frame, inner, "no events yet", theme);
-    }
-    if entries.is_empty() {
-        let text = if state.screen.filter.is_empty() {
-            format!("no such events yet: {} shows others", state.keys.key_of(Action::Kinds))
-        } else {
-            "no matching lines: Esc clears the filter".to_owned()
-        };
-        return ui::render_placeholder(frame, inner, &text, theme);
-    }
-    let cursor = cursor(state, entries.len());
-    let mut lines = Vec::new();
-    for place in visible {
-        let rows = entry_rows(state, &entries[place], area);
-        let lines_of_entry = entry_lines(&entries[place], rows, state.utc_offset_s, theme);
-        let mark = focused && place == cursor;
-        lines.extend(lines_of_entry.into_iter().map(|line| if mark { line.patch_style(theme.selected) } else { line }));
-    }
-    // Only a single entry may be cut; any other is shown whole or not at all.
-    let room = usize::from(inner.height);
-    if lines.len() > room {
-        lines.truncate(room);
-        let last = lines.pop().map(|line| ui::cut_line(line + Span::raw(" …"), usize::from(inner.width)));
-        lines.extend(last);
-    }
-    ui::render_lines(frame, inner, lines);
 }
 
 /// Returns the number of entries newer than the one in a row below the heading.

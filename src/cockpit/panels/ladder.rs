@@ -29,7 +29,31 @@ pub struct Ladder;
 
 impl Component for Ladder {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Ladder;
+        let note = Line::styled(autopilot_note(state, usize::from(area.width).saturating_sub(12)), theme.dim);
+        let inner = ui::render_heading(frame, area, "ladder", note, focused, theme);
+        if state.ladder.is_empty() {
+            return ui::render_placeholder(frame, inner, "this run has a single preset, no ladder", theme);
+        }
+        let room = usize::from(inner.height);
+        let (per_rung, visible) = rungs_that_fit(state.ladder.len(), room, inner.width);
+        let start = first_visible(state, visible);
+        let mut lines = Vec::new();
+        for rung in (start..state.ladder.len()).take(visible) {
+            lines.push(rung_line(state, rung, inner.width, theme));
+            lines.extend((per_rung > 1).then(|| difference_line(state, rung, inner.width, theme)));
+            lines.extend((per_rung > 2).then(Line::default));
+        }
+        let hidden = state.ladder.len().saturating_sub(visible);
+        if hidden > 0 && room > 1 {
+            lines.push(ui::more_note(start, hidden, theme));
+        }
+        if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung())
+        {
+            let hint = format!("{} previews a shift there", state.keys.key_of(Action::Confirm));
+            lines.push(Line::styled(hint, theme.dim));
+        }
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -87,34 +111,6 @@ impl Component for Ladder {
         }
         vec![Effect::Redraw]
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Ladder;
-    let note = Line::styled(autopilot_note(state, usize::from(area.width).saturating_sub(12)), theme.dim);
-    let inner = ui::render_heading(frame, area, "ladder", note, focused, theme);
-    if state.ladder.is_empty() {
-        return ui::render_placeholder(frame, inner, "this run has a single preset, no ladder", theme);
-    }
-    let room = usize::from(inner.height);
-    let (per_rung, visible) = rungs_that_fit(state.ladder.len(), room, inner.width);
-    let start = first_visible(state, visible);
-    let mut lines = Vec::new();
-    for rung in (start..state.ladder.len()).take(visible) {
-        lines.push(rung_line(state, rung, inner.width, theme));
-        lines.extend((per_rung > 1).then(|| difference_line(state, rung, inner.width, theme)));
-        lines.extend((per_rung > 2).then(Line::default));
-    }
-    let hidden = state.ladder.len().saturating_sub(visible);
-    if hidden > 0 && room > 1 {
-        lines.push(ui::more_note(start, hidden, theme));
-    }
-    if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
-        let hint = format!("{} previews a shift there", state.keys.key_of(Action::Confirm));
-        lines.push(Line::styled(hint, theme.dim));
-    }
-    ui::render_lines(frame, inner, lines);
 }
 
 /// Describes the keeper's automatic actions in at most `width` columns; empty once the run is over.

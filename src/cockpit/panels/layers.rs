@@ -32,7 +32,19 @@ pub struct Layers;
 
 impl Component for Layers {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let cursor = state.screen.layers;
+        let focused = state.screen.focus == Panel::Layers;
+        let title = format!("layers: {}", cursor.measure.name());
+        let inner = ui::render_heading(frame, area, &title, Line::styled(measured(state), theme.dim), focused, theme);
+        match &state.layers.history {
+            None => ui::render_placeholder(frame, inner, "reading the layers", theme),
+            Some(Err(error)) => ui::render_placeholder(frame, inner, &error.to_string(), theme),
+            Some(Ok(history)) => match Map::new(history, state) {
+                Some(map) if inner.height >= 8 => map.render(frame, inner, theme),
+                Some(_) => ui::render_placeholder(frame, inner, "enlarge the terminal to see the layers", theme),
+                None => ui::render_placeholder(frame, inner, why_empty(state), theme),
+            },
+        }
     }
 
     fn own_view(&self) -> View {
@@ -69,23 +81,6 @@ impl Component for Layers {
 
     fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
         move_layer(state, -lines)
-    }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let cursor = state.screen.layers;
-    let focused = state.screen.focus == Panel::Layers;
-    let title = format!("layers: {}", cursor.measure.name());
-    let inner = ui::render_heading(frame, area, &title, Line::styled(measured(state), theme.dim), focused, theme);
-    match &state.layers.history {
-        None => ui::render_placeholder(frame, inner, "reading the layers", theme),
-        Some(Err(error)) => ui::render_placeholder(frame, inner, &error.to_string(), theme),
-        Some(Ok(history)) => match Map::new(history, state) {
-            Some(map) if inner.height >= 8 => map.render(frame, inner, theme),
-            Some(_) => ui::render_placeholder(frame, inner, "enlarge the terminal to see the layers", theme),
-            None => ui::render_placeholder(frame, inner, why_empty(state), theme),
-        },
     }
 }
 

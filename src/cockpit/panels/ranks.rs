@@ -117,7 +117,24 @@ pub struct Ranks;
 
 impl Component for Ranks {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Ranks;
+        let rows = state.ranks();
+        let title = if rows.is_empty() { "ranks".to_owned() } else { format!("{} ranks", rows.len()) };
+        let inner = ui::render_heading(frame, area, &title, spread_line(rows, theme), focused, theme);
+        if rows.is_empty() {
+            return ui::render_placeholder(frame, inner, why_empty(state), theme);
+        }
+        let view = Window::fit(inner, rows.len(), state.screen.ranks_from);
+        let ordered = ordered(rows, view.seen());
+        let cells = choose_cells(rows, state, view.block_width);
+        for (block, part) in ordered[view.from..].chunks(view.rows).take(view.blocks).enumerate() {
+            let x = inner.x + u16::try_from(block * (view.block_width + GAP)).unwrap_or(0);
+            let width = u16::try_from(view.block_width).unwrap_or(inner.width).min(inner.right().saturating_sub(x));
+            let place = Rect { x, width, height: inner.height.saturating_sub(FOOT), ..inner };
+            let lines = part.iter().map(|row| rank_line(row, &cells, state, theme));
+            ui::render_lines(frame, place, [header_line(&cells, theme)].into_iter().chain(lines).collect());
+        }
+        render_foot(frame, inner, state, &view, theme);
     }
 
     fn own_view(&self) -> View {
@@ -138,28 +155,6 @@ impl Component for Ranks {
         state.screen.ranks_from = state.screen.ranks_from.min(most).saturating_add_signed(-lines).min(most);
         vec![Effect::Redraw]
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Ranks;
-    let rows = state.ranks();
-    let title = if rows.is_empty() { "ranks".to_owned() } else { format!("{} ranks", rows.len()) };
-    let inner = ui::render_heading(frame, area, &title, spread_line(rows, theme), focused, theme);
-    if rows.is_empty() {
-        return ui::render_placeholder(frame, inner, why_empty(state), theme);
-    }
-    let view = Window::fit(inner, rows.len(), state.screen.ranks_from);
-    let ordered = ordered(rows, view.seen());
-    let cells = choose_cells(rows, state, view.block_width);
-    for (block, part) in ordered[view.from..].chunks(view.rows).take(view.blocks).enumerate() {
-        let x = inner.x + u16::try_from(block * (view.block_width + GAP)).unwrap_or(0);
-        let width = u16::try_from(view.block_width).unwrap_or(inner.width).min(inner.right().saturating_sub(x));
-        let place = Rect { x, width, height: inner.height.saturating_sub(FOOT), ..inner };
-        let lines = part.iter().map(|row| rank_line(row, &cells, state, theme));
-        ui::render_lines(frame, place, [header_line(&cells, theme)].into_iter().chain(lines).collect());
-    }
-    render_foot(frame, inner, state, &view, theme);
 }
 
 /// Lines below the rows: a gap, and the rank that the others wait for or how many more rows there are.

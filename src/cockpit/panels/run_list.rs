@@ -194,7 +194,33 @@ pub struct RunList;
 
 impl Component for RunList {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::RunList;
+        let inner =
+            ui::render_heading(frame, area, "runs", Line::styled(heading_note(state), theme.dim), focused, theme);
+        let Some(rows) = state.runs.rows.as_ref() else {
+            return ui::render_placeholder(frame, inner, "listing runs", theme);
+        };
+        if state.runs.shown_count() == 0 {
+            let text = match (rows.is_empty(), state.runs.filter.is_empty()) {
+                (true, _) => "no runs in this folder",
+                (false, true) => "every run is archived; the menu shows them",
+                (false, false) => "no run has all of these words",
+            };
+            return ui::render_placeholder(frame, inner, text, theme);
+        }
+        let width = usize::from(inner.width);
+        let cells = fit_cells(state, width);
+        let mut lines = vec![header_line(state, &cells, theme)];
+        let first = first_visible(state, area.height);
+        let (room, cursor) = (list_rows(state, area.height), state.runs.cursor());
+        for (place, run) in state.runs.shown().enumerate().skip(first).take(room) {
+            let line = run_line(state, run, &cells, width, theme);
+            lines.push(if place == cursor { line.patch_style(theme.selected) } else { line });
+        }
+        let hidden = state.runs.shown_count().saturating_sub(room);
+        lines.extend((hidden > 0).then(|| ui::more_note(first, hidden, theme)));
+        lines.extend(note_line(state, width, theme));
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -248,36 +274,6 @@ impl Component for RunList {
         }
         run_list::redraw_and_load(state)
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::RunList;
-    let inner = ui::render_heading(frame, area, "runs", Line::styled(heading_note(state), theme.dim), focused, theme);
-    let Some(rows) = state.runs.rows.as_ref() else {
-        return ui::render_placeholder(frame, inner, "listing runs", theme);
-    };
-    if state.runs.shown_count() == 0 {
-        let text = match (rows.is_empty(), state.runs.filter.is_empty()) {
-            (true, _) => "no runs in this folder",
-            (false, true) => "every run is archived; the menu shows them",
-            (false, false) => "no run has all of these words",
-        };
-        return ui::render_placeholder(frame, inner, text, theme);
-    }
-    let width = usize::from(inner.width);
-    let cells = fit_cells(state, width);
-    let mut lines = vec![header_line(state, &cells, theme)];
-    let first = first_visible(state, area.height);
-    let (room, cursor) = (list_rows(state, area.height), state.runs.cursor());
-    for (place, run) in state.runs.shown().enumerate().skip(first).take(room) {
-        let line = run_line(state, run, &cells, width, theme);
-        lines.push(if place == cursor { line.patch_style(theme.selected) } else { line });
-    }
-    let hidden = state.runs.shown_count().saturating_sub(room);
-    lines.extend((hidden > 0).then(|| ui::more_note(first, hidden, theme)));
-    lines.extend(note_line(state, width, theme));
-    ui::render_lines(frame, inner, lines);
 }
 
 /// Returns how many runs the table leaves out, and why. The footer lists the keys.

@@ -26,7 +26,33 @@ pub struct Rung;
 
 impl Component for Rung {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Rung;
+        let rung = state.screen.chosen_rung.or(state.rung()).filter(|rung| *rung < state.ladder.len());
+        let Some((rung, view)) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else {
+            let inner = ui::render_heading(frame, area, "rung", Line::default(), focused, theme);
+            return ui::render_placeholder(frame, inner, "current rung not known yet", theme);
+        };
+        let here = state.rung().and_then(|here| state.ladder.get(here)).filter(|_| state.rung() != Some(rung));
+        let hint = match here {
+            Some(_) => format!("{} previews a shift to it", state.keys.key_of(Action::Confirm)),
+            None => "arrows choose a rung".to_owned(),
+        };
+        let title = format!("rung {}", view.name);
+        let inner = ui::render_heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
+        let mut lines = rung_lines(state, (rung, view), here, inner, theme);
+        let (room, count) = (usize::from(inner.height), lines.len());
+        if count > room && room > 1 {
+            // The last row says how much more there is.
+            let hidden = count - (room - 1);
+            let from = state.screen.rung_from.min(hidden);
+            lines.drain(..from);
+            lines.truncate(room - 1);
+            let keys = format!("{} {}  ", state.keys.key_of(Action::PageUp), state.keys.key_of(Action::PageDown));
+            let mut note = ui::more_note(from, hidden, theme);
+            note.spans.insert(0, Span::styled(keys, theme.dim));
+            lines.push(note);
+        }
+        ui::render_lines(frame, inner, lines);
     }
 
     fn own_view(&self) -> View {
@@ -60,37 +86,6 @@ impl Component for Rung {
     fn wheel(&self, state: &mut State, _column: u16, lines: isize) -> Vec<Effect> {
         scroll(state, lines)
     }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Rung;
-    let rung = state.screen.chosen_rung.or(state.rung()).filter(|rung| *rung < state.ladder.len());
-    let Some((rung, view)) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else {
-        let inner = ui::render_heading(frame, area, "rung", Line::default(), focused, theme);
-        return ui::render_placeholder(frame, inner, "current rung not known yet", theme);
-    };
-    let here = state.rung().and_then(|here| state.ladder.get(here)).filter(|_| state.rung() != Some(rung));
-    let hint = match here {
-        Some(_) => format!("{} previews a shift to it", state.keys.key_of(Action::Confirm)),
-        None => "arrows choose a rung".to_owned(),
-    };
-    let title = format!("rung {}", view.name);
-    let inner = ui::render_heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
-    let mut lines = rung_lines(state, (rung, view), here, inner, theme);
-    let (room, count) = (usize::from(inner.height), lines.len());
-    if count > room && room > 1 {
-        // The last row says how much more there is.
-        let hidden = count - (room - 1);
-        let from = state.screen.rung_from.min(hidden);
-        lines.drain(..from);
-        lines.truncate(room - 1);
-        let keys = format!("{} {}  ", state.keys.key_of(Action::PageUp), state.keys.key_of(Action::PageDown));
-        let mut note = ui::more_note(from, hidden, theme);
-        note.spans.insert(0, Span::styled(keys, theme.dim));
-        lines.push(note);
-    }
-    ui::render_lines(frame, inner, lines);
 }
 
 /// Scrolls the lines: positive is up.

@@ -72,7 +72,31 @@ fn has_more(state: &State) -> bool {
 
 impl Component for Samples {
     fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-        render(frame, area, state, theme);
+        let focused = state.screen.focus == Panel::Samples;
+        let right = Line::styled(set_summary(state), theme.dim);
+        let inner = ui::render_heading(frame, area, "samples", right, focused, theme);
+        let alone = state.screen.samples.alone;
+        match content(state) {
+            Content::Waiting(text) => ui::render_placeholder(frame, inner, text, theme),
+            Content::Nothing => ui::render_placeholder(frame, inner, &how_to_get_samples(state), theme),
+            Content::Failed(error) => ui::render_placeholder(frame, inner, &error.to_string(), theme),
+            Content::Pictures(samples) => {
+                let (room, foot) = split_foot(inner);
+                let chosen = samples[state.screen.samples.chosen.min(samples.len() - 1)];
+                if alone {
+                    draw_sample(frame, room, chosen, state, theme);
+                } else {
+                    let grid = Grid::lay_out(room, samples.len(), state.screen.samples.chosen);
+                    grid::render(frame, &grid, &samples, state, theme);
+                }
+                render_foot(frame, foot, &samples, state, theme);
+            }
+            Content::Texts(samples) => {
+                let (room, foot) = split_foot(inner);
+                texts::render(frame, room, &samples, state, theme);
+                render_foot(frame, foot, &samples, state, theme);
+            }
+        }
     }
 
     fn own_view(&self) -> View {
@@ -115,35 +139,6 @@ impl Component for Samples {
 
     fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
         if click.row().is_some() { samples::click(state, click.at) } else { vec![Effect::Redraw] }
-    }
-}
-
-/// Draws the panel.
-fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let focused = state.screen.focus == Panel::Samples;
-    let right = Line::styled(set_summary(state), theme.dim);
-    let inner = ui::render_heading(frame, area, "samples", right, focused, theme);
-    let alone = state.screen.samples.alone;
-    match content(state) {
-        Content::Waiting(text) => ui::render_placeholder(frame, inner, text, theme),
-        Content::Nothing => ui::render_placeholder(frame, inner, &how_to_get_samples(state), theme),
-        Content::Failed(error) => ui::render_placeholder(frame, inner, &error.to_string(), theme),
-        Content::Pictures(samples) => {
-            let (room, foot) = split_foot(inner);
-            let chosen = samples[state.screen.samples.chosen.min(samples.len() - 1)];
-            if alone {
-                draw_sample(frame, room, chosen, state, theme);
-            } else {
-                let grid = Grid::lay_out(room, samples.len(), state.screen.samples.chosen);
-                grid::render(frame, &grid, &samples, state, theme);
-            }
-            render_foot(frame, foot, &samples, state, theme);
-        }
-        Content::Texts(samples) => {
-            let (room, foot) = split_foot(inner);
-            texts::render(frame, room, &samples, state, theme);
-            render_foot(frame, foot, &samples, state, theme);
-        }
     }
 }
 
