@@ -290,7 +290,7 @@ class Frameworks(unittest.TestCase):
         # The next rung has another folder, which is empty.
         code, said = run.call("shift", "accumulate")
         self.assertEqual(code, 0, said)
-        # What was found of the third attempt stays until the fourth one says its own.
+        # The status shows the finding of the third attempt until the fourth one reports.
         run.wait(
             lambda: wait_resumed(4, "contradicted")["resumed"]["found"] == {"from": "beginning"},
             "attempt 4 from the beginning",

@@ -31,7 +31,7 @@ pub enum Part {
 pub struct Saved {
     /// Its path.
     pub path: Vec<Part>,
-    /// What it holds.
+    /// Its content.
     pub content: Content,
 }
 

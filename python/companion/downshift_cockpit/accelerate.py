@@ -16,7 +16,7 @@ from downshift_cockpit.rate_in_force import RateInForce
 _loop = None
 # Some wrappers of optimizers hide their steps, and nothing would ever take the losses.
 MOST_LOSSES = 4096
-# Batches whose samples are counted: enough that one of them is no rest.
+# Batches whose samples are counted. A single one may be the short last batch of an epoch.
 MEASURED = 64
 
 

@@ -22,7 +22,7 @@ class NextBatch:
         self._path = os.path.join(run_dir, FILE) if run_dir else None
         # The state that was written at the end of a pass, until the next one begins.
         self._open = None
-        # What is expected of the first batch that the script trains on; none without a resume.
+        # The digest that the first batch of a resumed script must have. None without a resume.
         self._wanted = self._is_awaited = self._found = None
 
     def describe(self, begun):

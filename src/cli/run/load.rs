@@ -80,7 +80,7 @@ fn run_file_of_name(path: &Path) -> Option<String> {
     file.is_file().then(|| text::path(&file))
 }
 
-/// Says what may be meant by a path that is no run file, often a folder: the file of that name beside it, or pictures.
+/// Suggests the run file of that name beside a folder, or how to train on a folder of pictures.
 fn hint_for_folder(path: &Path) -> String {
     if let Some(meant) = run_file_of_name(path) {
         return format!("; did you mean `{meant}`?");
